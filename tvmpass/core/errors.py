@@ -1,0 +1,20 @@
+"""The errors that tvmpass raises; each message is one clear line."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class TvmpassError(RuntimeError):
+    """The work failed: the model, the target or the machine (exit code 1)."""
+
+
+class UsageError(TvmpassError, ValueError):
+    """The call itself is wrong: an unknown name, key or shape (exit code 2)."""
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """Return ``; did you mean 'x'?`` for the closest known name, or nothing."""
+    found = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
+    return f"; did you mean {found[0]!r}?" if found else ""
