@@ -1,0 +1,109 @@
+"""Write files whole or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import stat
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from .errors import TvmpassError
+
+
+def writes_directly(path: str | os.PathLike) -> bool:
+    """Return True for what must not be replaced: a device, a pipe, ``/dev/stdout``."""
+    text = os.path.abspath(path)
+    if text.startswith(("/dev/", "/proc/")):
+        # /dev/stdout resolves to whatever the shell opened: never rename over it.
+        return not text.startswith("/dev/shm/")
+    try:
+        mode = os.stat(text).st_mode
+    except OSError:
+        return False
+    return not stat.S_ISREG(mode) and not stat.S_ISDIR(mode)
+
+
+@contextlib.contextmanager
+def replacing(path: str | os.PathLike) -> Iterator[Path]:
+    """Yield a temporary path; on success it becomes ``path``, on failure it goes.
+
+    The temporary file lies in the folder of ``path`` (so that the rename is
+    atomic) and keeps its suffix.  A path that is no regular file (`writes_directly`)
+    gets the finished bytes copied into it instead.  Raises `TvmpassError` with
+    one line where the file cannot be written.
+    """
+    target = Path(path)
+    if writes_directly(target):
+        with tempfile.TemporaryDirectory() as folder:
+            temporary = Path(folder) / ("output" + target.suffix)
+            yield temporary
+            with _explained(target), open(temporary, "rb") as source, open(target, "wb") as sink:
+                shutil.copyfileobj(source, sink)
+        return
+    with _explained(target):
+        # A symbolic link is followed, so that the link stays and its file is replaced.
+        final = Path(os.path.realpath(target))
+        if final.is_dir():
+            raise IsADirectoryError(21, "Is a directory", str(target))
+        handle, name = tempfile.mkstemp(prefix=f".{final.stem}.", suffix=final.suffix, dir=final.parent)
+        os.close(handle)
+    temporary = Path(name)
+    try:
+        with _explained(target):
+            yield temporary
+            os.chmod(temporary, _mode(final))
+            _sync(temporary)
+            os.replace(temporary, final)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def write_text(path: str | os.PathLike, text: str) -> None:
+    """Write ``text`` as UTF-8, whole or not at all."""
+    with replacing(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+
+
+def check_writable(path: str | os.PathLike) -> None:
+    """Raise `TvmpassError` now if ``path`` could not be written later.
+
+    Meant to be called before long work; leaves nothing behind.
+    """
+    target = Path(path)
+    with _explained(target):
+        if writes_directly(target):
+            with open(target, "ab"):
+                return
+        final = Path(os.path.realpath(target))
+        if final.is_dir():
+            raise IsADirectoryError(21, "Is a directory", str(target))
+        with tempfile.TemporaryFile(dir=final.parent) as probe:
+            probe.write(b"\0")
+            probe.flush()
+
+
+@contextlib.contextmanager
+def _explained(target: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise TvmpassError(f"cannot write {target}: {error.strerror or error}") from error
+
+
+def _mode(path: Path) -> int:
+    """Return the mode of the file to be replaced, else what the umask gives."""
+    try:
+        return stat.S_IMODE(path.stat().st_mode)
+    except FileNotFoundError:
+        umask = os.umask(0)
+        os.umask(umask)
+        return 0o666 & ~umask
+
+
+def _sync(path: Path) -> None:
+    """Flush to disk, so that a full or failing disk is noticed before the rename."""
+    with open(path, "rb") as handle:
+        os.fsync(handle.fileno())

@@ -1,0 +1,3 @@
+"""The version of this distribution, in one place (`setup.py` reads it too)."""
+
+VERSION = "0.1.0"
