@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import tvm
+import tvm_ffi
 from tvm import relax, tirx
 
 from .source import origin
@@ -18,6 +19,10 @@ if TYPE_CHECKING:
     from .rule import SimplifyRule
 
 GenericConst = tvm.ir.GenericConst
+
+REMOVED = object()
+"""What ``SimplifyRule.rewrite`` returns to delete a root that nothing reads."""
+
 _DIGEST_BYTES = 1 << 16
 
 
@@ -63,7 +68,7 @@ def same_shape(a, b) -> bool:
                 return False
         elif isinstance(x, int) or isinstance(y, int):
             return False
-        elif not tvm.ir.structural_equal(x, y) if hasattr(tvm.ir, "structural_equal") else str(x) != str(y):
+        elif not tvm_ffi.structural_equal(x, y):
             return False
     return True
 

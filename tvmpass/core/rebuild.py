@@ -1,0 +1,119 @@
+"""Install new values into a Relax function without touching the rest.
+
+Unaffected bindings keep their variables, so names, types and everything that
+reads them stay as they are; a rewritten binding keeps its variable as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import tvm
+from tvm import relax
+
+from .site import REMOVED, FunctionView
+from .source import origin, with_origin
+
+
+def normalize(mod, expr, names: Iterable[str] = (), dataflow: bool = True) -> tuple[list, Any]:
+    """Flatten a nested call tree; return ``(bindings, value)`` with types deduced.
+
+    Every call in the tree that carries no source nodes gets ``names``.
+    """
+    expr = _stamp(expr, tuple(names))
+    if isinstance(expr, (relax.Var, tvm.ir.GenericConst, relax.ShapeExpr)):
+        return [], expr
+    builder = relax.BlockBuilder(mod)
+    if dataflow:
+        builder._begin_dataflow_block()
+    else:
+        builder._begin_binding_block()
+    result = builder.emit(expr)
+    bindings = list(builder._end_block().bindings)
+    last = bindings.pop()
+    assert last.var.same_as(result)
+    return bindings, last.value
+
+
+def _stamp(expr, names: tuple[str, ...]):
+    if not isinstance(expr, (relax.Call, relax.Tuple, relax.TupleGetItem)):
+        return expr
+    if isinstance(expr, relax.Tuple):
+        return relax.Tuple([_stamp(e, names) for e in expr.fields])
+    if isinstance(expr, relax.TupleGetItem):
+        inner = _stamp(expr.tuple_value, names)
+        made = expr if inner is expr.tuple_value else relax.TupleGetItem(inner, expr.index, expr.span)
+        return made if origin(made) else with_origin(made, names)
+    args = [_stamp(a, names) for a in expr.args]
+    made = expr
+    if any(a is not b for a, b in zip(args, expr.args)):
+        made = relax.Call(expr.op, args, expr.attrs, list(expr.ty_args), expr.span)
+    return made if origin(made) else with_origin(made, names)
+
+
+def replace_values(view: FunctionView, new: Mapping[relax.Var, tuple[list, Any]], orphans: Iterable = ()):
+    """Return the function with some bindings given new values.
+
+    ``new`` maps a variable to ``(inner bindings, value)`` from `normalize`, or
+    to ``([], REMOVED)``.  Of ``orphans`` (variables) those that nothing reads
+    any more are dropped.
+    """
+    blocks: list[list] = []
+    for block in view.function.body.blocks:
+        bindings: list = []
+        for binding in block.bindings:
+            if binding.var not in new:
+                bindings.append(binding)
+                continue
+            inner, value = new[binding.var]
+            if value is REMOVED:
+                continue
+            bindings.extend(inner)
+            bindings.append(relax.VarBinding(binding.var, value))
+        blocks.append(bindings)
+    _drop_unread(view, blocks, set(orphans))
+    rebuilt = []
+    for old, bindings in zip(view.function.body.blocks, blocks):
+        if not bindings:
+            continue
+        kind = relax.DataflowBlock if isinstance(old, relax.DataflowBlock) else relax.BindingBlock
+        rebuilt.append(kind(bindings))
+    return with_blocks(view.function, rebuilt)
+
+
+def with_blocks(function, blocks):
+    """Return ``function`` with other binding blocks and the same result."""
+    body = relax.SeqExpr(blocks, function.body.body)
+    made = relax.Function(
+        list(function.params), body, function.ret_ty, function.is_pure, function.attrs, function.span
+    )
+    return made
+
+
+def _drop_unread(view: FunctionView, blocks: list[list], orphans: set) -> None:
+    if not orphans:
+        return
+    from .site import _variables
+
+    reads: dict[relax.Var, int] = {}
+
+    def count(value, step: int) -> None:
+        for var in _variables(value):
+            reads[var] = reads.get(var, 0) + step
+
+    count(view.function.body.body, 1)
+    for bindings in blocks:
+        for binding in bindings:
+            count(binding.value, 1)
+    for bindings in reversed(blocks):
+        for i in range(len(bindings) - 1, -1, -1):
+            var = bindings[i].var
+            if var in orphans and isinstance(var, relax.DataflowVar) and not reads.get(var):
+                count(bindings[i].value, -1)
+                del bindings[i]
+
+
+def tidy(mod):
+    """Remove aliases that rewriting left (``y = x``); dead code stays for its rule."""
+    return relax.transform.CanonicalizeBindings()(mod)
