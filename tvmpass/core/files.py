@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import shutil
 import stat
@@ -11,6 +12,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from .errors import TvmpassError
+
+_DISK = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS})
+"""What can go wrong with the disk while the caller writes; its other errors are its own."""
 
 
 def writes_directly(path: str | os.PathLike) -> bool:
@@ -47,13 +51,14 @@ def replacing(path: str | os.PathLike) -> Iterator[Path]:
         # A symbolic link is followed, so that the link stays and its file is replaced.
         final = Path(os.path.realpath(target))
         if final.is_dir():
-            raise IsADirectoryError(21, "Is a directory", str(target))
+            raise IsADirectoryError(errno.EISDIR, "Is a directory", str(target))
         handle, name = tempfile.mkstemp(prefix=f".{final.stem}.", suffix=final.suffix, dir=final.parent)
         os.close(handle)
     temporary = Path(name)
     try:
-        with _explained(target):
+        with _explained(target, _DISK):
             yield temporary
+        with _explained(target):
             os.chmod(temporary, _mode(final))
             _sync(temporary)
             os.replace(temporary, final)
@@ -79,17 +84,20 @@ def check_writable(path: str | os.PathLike) -> None:
                 return
         final = Path(os.path.realpath(target))
         if final.is_dir():
-            raise IsADirectoryError(21, "Is a directory", str(target))
+            raise IsADirectoryError(errno.EISDIR, "Is a directory", str(target))
         with tempfile.TemporaryFile(dir=final.parent) as probe:
             probe.write(b"\0")
             probe.flush()
 
 
 @contextlib.contextmanager
-def _explained(target: Path) -> Iterator[None]:
+def _explained(target: Path, only: frozenset[int] | None = None) -> Iterator[None]:
+    """Turn an OSError (of the kinds ``only``) into one line about ``target``."""
     try:
         yield
     except OSError as error:
+        if only is not None and error.errno not in only:
+            raise
         raise TvmpassError(f"cannot write {target}: {error.strerror or error}") from error
 
 

@@ -85,10 +85,10 @@ def replace_values(view: FunctionView, new: Mapping[relax.Var, tuple[list, Any]]
 def with_blocks(function, blocks):
     """Return ``function`` with other binding blocks and the same result."""
     body = relax.SeqExpr(blocks, function.body.body)
-    made = relax.Function(
+    relax.expr._update_type(body, function.body.ty)
+    return relax.Function(
         list(function.params), body, function.ret_ty, function.is_pure, function.attrs, function.span
     )
-    return made
 
 
 def _drop_unread(view: FunctionView, blocks: list[list], orphans: set) -> None:
