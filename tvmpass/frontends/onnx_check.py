@@ -1,0 +1,87 @@
+"""Say what of an ONNX model cannot be imported, before any work is done."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache
+
+import onnx
+from onnx import defs
+
+from tvmpass.core.errors import TvmpassError
+
+from .onnx_fix import CONVERTERS, EXPANDED
+
+STANDARD = ("", "ai.onnx")
+# Operators of ONNX Runtime's own domain for which the importer has a converter.
+MICROSOFT = {
+    "Attention",
+    "BiasGelu",
+    "EmbedLayerNormalization",
+    "FastGelu",
+    "Gelu",
+    "MatMulInteger16",
+    "QuantizeLinear",
+    "DequantizeLinear",
+    "SkipLayerNormalization",
+}
+_SHOWN = 20
+
+
+def check_supported(model: onnx.ModelProto, where: str) -> None:
+    """Raise one `TvmpassError` that lists every unsupported operator with its nodes."""
+    local = {(function.domain, function.name) for function in model.functions}
+    found: dict[str, list[str]] = {}
+    for node in all_nodes(model.graph):
+        if (node.domain, node.op_type) not in local and not is_supported(node.domain, node.op_type):
+            operator = node.op_type if node.domain in STANDARD else f"{node.domain}.{node.op_type}"
+            found.setdefault(operator, []).append(node.name)
+    if found:
+        parts = "; ".join(f"{operator} ({_names(names)})" for operator, names in sorted(found.items()))
+        raise TvmpassError(f"{where} uses operators that are not supported: {parts}")
+
+
+def check_valid(model: onnx.ModelProto, where: str) -> None:
+    """Raise one `TvmpassError` where the model breaks the ONNX specification."""
+    try:
+        onnx.checker.check_model(model)
+    except onnx.checker.ValidationError as error:
+        text = next((line for line in str(error).splitlines() if line.strip()), "unknown fault")
+        raise TvmpassError(f"{where} is not a valid ONNX model: {text.strip()}") from None
+    except ValueError:
+        # More than 2 GiB: the checker takes serialised models only.
+        return
+
+
+def all_nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
+    """Yield the nodes of a graph and of its subgraphs."""
+    for node in graph.node:
+        yield node
+        for attribute in node.attribute:
+            if attribute.HasField("g"):
+                yield from all_nodes(attribute.g)
+
+
+def is_supported(domain: str, operator: str) -> bool:
+    """Return True where a converter or a function body exists for the operator."""
+    if domain in STANDARD:
+        return operator in CONVERTERS or operator in EXPANDED or operator in _stock() or operator in ("If", "Constant")
+    return domain == "com.microsoft" and operator in MICROSOFT
+
+
+@cache
+def _stock() -> frozenset[str]:
+    from tvm.relax.frontend.onnx import onnx_frontend
+
+    return frozenset(onnx_frontend._get_convert_map())
+
+
+def has_body(operator: str) -> bool:
+    """Return True where the ONNX standard defines the operator by a function body."""
+    schema = defs.get_schema(operator) if defs.has(operator) else None
+    return schema is not None and (schema.has_function or schema.has_context_dependent_function)
+
+
+def _names(names: list[str]) -> str:
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return ", ".join(names[:_SHOWN]) + more
