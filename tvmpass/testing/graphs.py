@@ -1,0 +1,83 @@
+"""Make small Relax modules for tests of rules, and run them on numpy arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import tvm
+from tvm import relax, tirx
+
+from tvmpass.core.source import with_origin
+
+NAMES = "xyzuvw"
+
+
+def graph(body: Callable, *inputs: Sequence, dataflow: bool = True):
+    """Make a module with one function ``main`` from an expression.
+
+    Each of ``inputs`` is ``(shape, dtype)`` or ``(shape,)`` (float32); a string
+    in a shape is a symbolic dim, equal strings the same one.  ``body`` gets a
+    variable per input and returns an expression, or a tuple of them for
+    several results; an expression used twice is computed once.
+
+    >>> graph(lambda x: relax.op.nn.relu(x), (("n", 4),))
+    """
+    dims: dict[str, tirx.Var] = {}
+
+    def dim(d):
+        return dims.setdefault(d, tirx.Var(d, "int64")) if isinstance(d, str) else d
+
+    params = []
+    for name, spec in zip(NAMES, inputs):
+        shape, dtype = spec if len(spec) == 2 else (spec[0], "float32")
+        params.append(relax.Var(name, relax.TensorType([dim(d) for d in shape], dtype)))
+    builder = relax.BlockBuilder()
+    with builder.function("main", params):
+        result = body(*params)
+        many = isinstance(result, tuple)
+        parts = result if many else (result,)
+        if dataflow:
+            with builder.dataflow():
+                outputs = [builder.emit_output(p) for p in parts]
+        else:
+            outputs = [builder.emit(p) for p in parts]
+        builder.emit_func_output(relax.Tuple(outputs) if many else outputs[0])
+    return relax.transform.CanonicalizeBindings()(builder.finalize())
+
+
+def named(name: str, expr):
+    """Return ``expr`` as if it came from the source node ``name``."""
+    return with_origin(expr, [name])
+
+
+def operators(mod, function: str = "main") -> list[str]:
+    """Return the operators called in a function, in order, without ``relax.``."""
+    found = []
+    for block in mod[function].body.blocks:
+        for binding in block.bindings:
+            value = binding.value
+            if isinstance(value, relax.Call) and isinstance(value.op, tvm.ir.Op):
+                found.append(value.op.name.removeprefix("relax."))
+            else:
+                found.append(type(value).__name__)
+    return found
+
+
+def run(mod, *arrays: np.ndarray) -> list[np.ndarray]:
+    """Compile ``mod`` with stock TVM for this CPU and run ``main`` once.
+
+    Stock TVM's max, min, relu and sign lose NaN.
+    """
+    executable = tvm.compile(mod, target="llvm")
+    machine = relax.VirtualMachine(executable, tvm.cpu())
+    result = machine["main"](*[tvm.runtime.tensor(np.ascontiguousarray(a)) for a in arrays])
+    return [t.numpy() for t in _flatten(result)]
+
+
+def _flatten(result):
+    if isinstance(result, tvm.runtime.Tensor):
+        yield result
+    else:
+        for item in result:
+            yield from _flatten(item)
