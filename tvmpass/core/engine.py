@@ -15,7 +15,7 @@ import tvm_ffi
 from tvm import relax
 
 from .decision import ALWAYS, Decision, Refusal, RefusalKind
-from .errors import TvmpassError
+from .errors import TvmpassError, last_line
 from .options import Options
 from .rebuild import normalize, replace_values, tidy
 from .report import Ledger
@@ -219,7 +219,7 @@ def _rewrite(mod, rule, site: Site, verifier) -> tuple[list, Any] | Refusal:
     except TvmpassError:
         raise
     except Exception as error:  # an author's mistake must not lose the build
-        return REWRITE_FAILED(error=f"{type(error).__name__}: {_last_line(error)}")
+        return REWRITE_FAILED(error=f"{type(error).__name__}: {last_line(error)}")
     if value is REMOVED:
         return [], REMOVED
     inner, value = normalize(mod, value, site.origin, site.view.in_dataflow(site.root))
@@ -241,14 +241,14 @@ def _install(mod, view: FunctionView, rule, accepted, sites: Sites):
         for item in accepted:
             fresh = FunctionView(mod, view.name)
             if item[0].root not in fresh.bindings:
-                sites.decide(item[0], "rolled_back", refusal=ILL_FORMED(error=_last_line(result)))
+                sites.decide(item[0], "rolled_back", refusal=ILL_FORMED(error=last_line(result)))
                 continue
             mod, applied = _install(mod, fresh, rule, [item], sites)
             changed |= applied
         return mod, changed
     if isinstance(result, Exception):
         site = accepted[0][0]
-        sites.decide(site, "rolled_back", refusal=ILL_FORMED(error=_last_line(result)))
+        sites.decide(site, "rolled_back", refusal=ILL_FORMED(error=last_line(result)))
         return mod, False
     for site, _, _ in accepted:
         sites.decide(site, "applied", estimate=ALWAYS)
@@ -267,8 +267,3 @@ def _try_install(mod, view: FunctionView, accepted):
     except Exception as error:  # TVM reports ill-formed modules as several classes
         return error
     return result
-
-
-def _last_line(error: Exception) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[-1][:300] if lines else type(error).__name__

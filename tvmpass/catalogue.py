@@ -1,0 +1,122 @@
+"""All rules, in order: the only file that imports the rule packages."""
+
+from __future__ import annotations
+
+import functools
+import importlib.metadata
+import runpy
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from tvmpass.core.errors import TvmpassError, UsageError, nearest
+from tvmpass.core.options import Options
+from tvmpass.core.rule import ProposalRule, Rule, ScheduleRule, SimplifyRule
+
+ENTRY_POINTS = "tvmpass.rules"
+
+
+@functools.cache
+def builtin_rules() -> tuple[Rule, ...]:
+    """Return one instance of every rule that ships with tvmpass, in order."""
+    import relay_passes
+    import tir_passes
+
+    return tuple(rule() for rule in (*relay_passes.RULES, *tir_passes.RULES))
+
+
+@functools.cache
+def installed_rules() -> tuple[Rule, ...]:
+    """Return the rules that other packages offer through entry points, by name."""
+    found: list[Rule] = []
+    for entry in sorted(importlib.metadata.entry_points(group=ENTRY_POINTS), key=lambda e: e.name):
+        loaded = entry.load()
+        found.extend(_as_rules(loaded, f"entry point {entry.name!r}"))
+    return tuple(found)
+
+
+def rules() -> tuple[Rule, ...]:
+    """Return all rules a build uses by default: built-in, then third-party."""
+    return check_unique((*builtin_rules(), *installed_rules()))
+
+
+def rules_from_file(path: str | Path) -> tuple[Rule, ...]:
+    """Run a Python file and return its ``RULES``. This runs the file's code."""
+    path = Path(path)
+    if not path.is_file():
+        raise UsageError(f"--rules: no such file: {path}")
+    try:
+        namespace = runpy.run_path(str(path), run_name="tvmpass_rules")
+    except Exception as error:
+        raise TvmpassError(f"--rules {path}: {type(error).__name__}: {error}") from error
+    if "RULES" not in namespace:
+        raise UsageError(f"--rules {path}: the file defines no RULES")
+    return _as_rules(namespace["RULES"], str(path))
+
+
+def _as_rules(value, where: str) -> tuple[Rule, ...]:
+    items = value if isinstance(value, (tuple, list)) else (value,)
+    made = tuple(item() if isinstance(item, type) and issubclass(item, Rule) else item for item in items)
+    for rule in made:
+        if not isinstance(rule, (SimplifyRule, ScheduleRule)):
+            raise UsageError(f"{where}: {rule!r} is not a rule")
+    return made
+
+
+def check_unique(every: Sequence[Rule]) -> tuple[Rule, ...]:
+    """Return ``every`` as a tuple; two rules of one name are an error."""
+    seen: dict[str, Rule] = {}
+    for rule in every:
+        if rule.name in seen:
+            raise UsageError(f"two rules are called {rule.name!r}: {type(seen[rule.name])} and {type(rule)}")
+        seen[rule.name] = rule
+    return tuple(every)
+
+
+def names(every: Iterable[Rule] | None = None) -> dict[str, str]:
+    """Map every accepted spelling (class name, kebab name) to the kebab name."""
+    table: dict[str, str] = {}
+    for rule in rules() if every is None else every:
+        table[rule.name] = table[type(rule).__name__] = rule.name
+    return table
+
+
+PLANNERS = ("PlanLayout", "PlanFusion", "PackWeights")
+
+
+def check_names(given: Iterable[str], where: str, stock: Iterable[str] = (), every: Iterable[Rule] | None = None):
+    """Raise `UsageError` for a name that is neither a rule's nor a TVM pass's."""
+    known = {*names(every), *stock, *PLANNERS}
+    for name in given:
+        if str(name) not in known:
+            raise UsageError(f"{where}: unknown rule or pass {str(name)!r}{nearest(str(name), known)}")
+
+
+def select(every: Sequence[Rule], options: Options, without: Iterable[str] = ()) -> tuple[list[Rule], list[str]]:
+    """Split into the rules that run and the names of those switched off.
+
+    A rule above ``options.level`` is off unless ``required``; a disabled one is off.
+    """
+    table = names(every)
+    without = list(without)
+    for name in without:
+        if name not in table:
+            raise UsageError(f"without: unknown rule {name!r}{nearest(name, table)}")
+    off = {table[n] for n in (*options.disabled, *without) if n in table}
+    forced = {table[n] for n in options.required if n in table}
+    active, disabled = [], []
+    for rule in every:
+        if rule.name in off or (rule.level > options.level and rule.name not in forced):
+            disabled.append(rule.name)
+        else:
+            active.append(rule)
+    return active, disabled
+
+
+def of_kind(every: Iterable[Rule], kind: str) -> list[Rule]:
+    """Return the rules of one kind: ``simplify``, ``proposal`` or ``schedule``."""
+    tests = {
+        "simplify": lambda r: isinstance(r, SimplifyRule) and not isinstance(r, ProposalRule),
+        "proposal": lambda r: isinstance(r, ProposalRule),
+        "schedule": lambda r: isinstance(r, ScheduleRule),
+    }
+    return [rule for rule in every if tests[kind](rule)]

@@ -1,0 +1,95 @@
+"""Give every kernel its schedule: the first recipe that applies, or the fallback.
+
+One `Scheduler` serves pricing and building, so that a kernel priced for a
+decision is the very kernel that is built.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import tvm
+import tvm_ffi
+from tvm import tirx
+
+from tvmpass.core.decision import Estimate, Refusal
+from tvmpass.core.kernels import Kernel, classify
+from tvmpass.core.options import Options
+
+from .grouping import GROUP_ATTR
+from .latency import Latency
+
+
+@dataclass
+class ScheduledKernel:
+    """A kernel before and after scheduling, with what the cost model says of it."""
+
+    key: str
+    kernel: Kernel
+    function: tirx.PrimFunc
+    schedule: str
+    features: Any
+    estimate: Estimate
+    refused: list[tuple[str, Refusal]] = field(default_factory=list)
+    alternatives: list[dict[str, Any]] = field(default_factory=list)
+
+
+def canonical_kernel(function: tirx.PrimFunc) -> tirx.PrimFunc:
+    """Return the PrimFunc without our attributes and its name."""
+    for attr in (GROUP_ATTR, "global_symbol"):
+        if function.attrs and attr in function.attrs:
+            function = function.without_attr(attr)
+    return function
+
+
+def structural_key(function: tirx.PrimFunc) -> str:
+    """Hash the unscheduled kernel up to renaming; for memos within one process."""
+    return f"{tvm_ffi.structural_hash(canonical_kernel(function)) & 0xFFFFFFFFFFFFFFFF:016x}"
+
+
+class Scheduler:
+    """Schedules PrimFuncs for one target and options, each distinct one once."""
+
+    def __init__(self, target: tvm.target.Target, options: Options, latency: Latency):
+        self.target, self.options, self.latency = target, options, latency
+        self._memo: dict[str, list[tuple[tirx.PrimFunc, ScheduledKernel]]] = {}
+
+    def schedule(self, function: tirx.PrimFunc) -> ScheduledKernel:
+        """Return ``function`` scheduled; equal kernels share one result."""
+        plain = canonical_kernel(function)
+        key = structural_key(function)
+        for known, result in self._memo.get(key, ()):
+            if tvm_ffi.structural_equal(known, plain):
+                return result
+        result = self._schedule(plain, key)
+        self._memo.setdefault(key, []).append((plain, result))
+        return result
+
+    def _schedule(self, function: tirx.PrimFunc, key: str) -> ScheduledKernel:
+        from tir_passes.recipes import apply_recipe, finish, recipes
+
+        kernel = classify(function)
+        refused: list[tuple[str, Refusal]] = []
+        made, used = None, None
+        choices = recipes(kernel, self.target, self.options)
+        for recipe in choices:
+            result = apply_recipe(recipe, function, self.target)
+            if isinstance(result, Refusal):
+                refused.append((str(recipe), result))
+                continue
+            made, used = result, recipe
+            break
+        name = "fallback" if made is None else f"library:{used}"
+        scheduled = finish(function if made is None else made, self.target, self.options)
+        features = self.latency.features(scheduled)
+        return ScheduledKernel(
+            key=key,
+            kernel=kernel,
+            function=scheduled,
+            schedule=name,
+            features=features,
+            estimate=self.latency.kernel(features, kernel.kind),
+            refused=refused,
+            alternatives=[{"recipe": str(r), "estimate": None} for r in choices if r is not used],
+        )

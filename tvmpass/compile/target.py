@@ -1,0 +1,140 @@
+"""Targets as people type them, turned into TVM targets."""
+
+from __future__ import annotations
+
+import functools
+import json
+import re
+from typing import Any
+
+import tvm
+
+from tvmpass.core.errors import TvmpassError, UsageError, nearest
+
+_CUDA_ARCH = re.compile(r"^sm_([1-9][0-9]{1,2})([af]?)$")
+_X86_LEVELS = ("x86-64", "x86-64-v2", "x86-64-v3", "x86-64-v4")
+
+# Features of the host that code generation uses and a hypervisor may hide.
+# LLVM's names to those of /proc/cpuinfo where they differ.
+_CPUINFO = {
+    "sse3": "pni", "sse4.1": "sse4_1", "sse4.2": "sse4_2", "cx16": "cx16", "lzcnt": "abm", "bmi": "bmi1",
+    "avx512vnni": "avx512_vnni", "avx512vbmi2": "avx512_vbmi2", "avx512bitalg": "avx512_bitalg",
+    "avx512vpopcntdq": "avx512_vpopcntdq", "avx512bf16": "avx512_bf16", "avx512fp16": "avx512_fp16",
+    "avxvnni": "avx_vnni", "avx512vp2intersect": "avx512_vp2intersect",
+    "amx-tile": "amx_tile", "amx-int8": "amx_int8", "amx-bf16": "amx_bf16",
+}  # fmt: skip
+_CHECKED = (
+    "sse3", "ssse3", "sse4.1", "sse4.2", "popcnt", "avx", "avx2", "fma", "f16c", "bmi", "bmi2", "lzcnt", "movbe",
+    "avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl", "avx512ifma", "avx512vbmi", "avx512vbmi2",
+    "avx512vnni", "avx512bitalg", "avx512vpopcntdq", "avx512bf16", "avx512fp16", "avxvnni",
+    "amx-tile", "amx-int8", "amx-bf16", "gfni", "vaes", "vpclmulqdq",
+)  # fmt: skip
+
+
+def parse_target(target: Any, threads: int) -> tvm.target.Target:
+    """Return a TVM target for what a user typed.
+
+    ``llvm`` is this machine's CPU; ``llvm:x86-64-v3`` (or any LLVM CPU name)
+    another one; a ``Target``, a dict, JSON text or a TVM tag is taken as it is,
+    with the host CPU and thread count filled in where it names none.  Raises
+    `UsageError` for a target that is not known.
+    """
+    if isinstance(target, tvm.target.Target):
+        return _complete(target, threads)
+    if isinstance(target, dict):
+        return _complete(_make(target, str(target)), threads)
+    text = str(target).strip()
+    if text.startswith("{"):
+        try:
+            return _complete(_make(json.loads(text), text), threads)
+        except json.JSONDecodeError as error:
+            raise UsageError(f"target {text!r} is not valid JSON: {error}") from None
+    kind, _, detail = text.partition(":")
+    if kind in ("llvm", "cpu"):
+        return _cpu(detail, threads)
+    if kind == "cuda":
+        return _cuda(detail)
+    if "/" in text:
+        return _complete(_make(text, text), threads)
+    raise UsageError(f"unknown target {text!r}{nearest(kind, ('llvm', 'cuda'))}; try llvm, llvm:x86-64-v3 or cuda:sm_90")
+
+
+def _make(spec: Any, text: str) -> tvm.target.Target:
+    try:
+        return tvm.target.Target(spec)
+    except Exception as error:  # TVM raises several classes here
+        line = [ln.strip() for ln in str(error).splitlines() if ln.strip()][-1]
+        raise UsageError(f"target {text!r} is not valid: {line[:200]}") from None
+
+
+def _complete(target: tvm.target.Target, threads: int) -> tvm.target.Target:
+    if target.kind.name != "llvm":
+        return target
+    spec = dict(target.attrs)
+    here = str(tvm.target.codegen.llvm_get_system_triple())
+    if not spec.get("mcpu") and spec.get("mtriple", here) == here:
+        return _cpu("", threads)
+    return target
+
+
+def _cpu(name: str, threads: int) -> tvm.target.Target:
+    if not name:
+        spec: dict[str, Any] = {"kind": "llvm", "mcpu": host_cpu(), "num-cores": threads}
+        hidden = missing_features(required_features(_make(spec, "llvm")))
+        if hidden:  # a hypervisor may hide what the CPU model implies
+            spec["mattr"] = [f"-{feature}" for feature in hidden]
+        return _make(spec, "llvm")
+    known = [str(n) for n in tvm.target.codegen.llvm_get_cpu_archlist(_make({"kind": "llvm"}, "llvm"))]
+    if name not in known:
+        raise UsageError(f"unknown CPU {name!r} for llvm{nearest(name, [*known, *_X86_LEVELS])}")
+    return _make({"kind": "llvm", "mcpu": name, "num-cores": threads}, f"llvm:{name}")
+
+
+def _cuda(detail: str) -> tvm.target.Target:
+    if not detail:
+        raise UsageError("target 'cuda' needs an architecture: cuda:sm_80, cuda:sm_90 or cuda:sm_80,sm_90")
+    for arch in detail.split(","):
+        if not _CUDA_ARCH.match(arch):
+            raise UsageError(f"unknown CUDA architecture {arch!r}; expected the form sm_90")
+    raise TvmpassError(f"target cuda:{detail}: building CUDA modules is not available in this version; use llvm")
+
+
+@functools.cache
+def host_cpu() -> str:
+    """Return LLVM's name of this machine's CPU."""
+    return str(tvm.target.codegen.llvm_get_system_cpu())
+
+
+def required_features(target: tvm.target.Target) -> list[str]:
+    """Return the instruction-set features that code for ``target`` may use."""
+    if target.kind.name != "llvm":
+        return []
+    features = {str(f) for f in tvm.target.codegen.llvm_get_cpu_features(target)}
+    return [name for name in _CHECKED if name in features]
+
+
+def missing_features(features: list[str]) -> list[str]:
+    """Return those of ``features`` that this machine's CPU does not report."""
+    flags = _host_flags()
+    if not flags:
+        return []
+    return [name for name in features if _CPUINFO.get(name, name) not in flags]
+
+
+@functools.cache
+def _host_flags() -> frozenset[str]:
+    try:
+        with open("/proc/cpuinfo", encoding="ascii", errors="replace") as lines:
+            for line in lines:
+                if line.startswith(("flags", "Features")):
+                    return frozenset(line.partition(":")[2].split())
+    except OSError:
+        pass  # not Linux, or hidden: nothing can be checked
+    return frozenset()
+
+
+def describe_target(target: tvm.target.Target) -> str:
+    """Return the short form that a report shows: ``llvm:znver5``."""
+    attrs = dict(target.attrs)
+    detail = attrs.get("arch") if target.kind.name == "cuda" else attrs.get("mcpu")
+    return f"{target.kind.name}:{detail}" if detail else target.kind.name

@@ -1,0 +1,253 @@
+"""Choose among legal candidates: what to fuse, and what to leave alone.
+
+Proposal rules only say what is possible.  The planner gathers every legal
+candidate of a function, has each distinct one priced once, and picks the set
+of non-overlapping candidates that saves the most time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from .decision import Estimate, Refusal, RefusalKind
+from .engine import Sites, run_as_pass
+from .options import Options
+from .rule import ProposalRule
+from .site import Candidate, FunctionView, Site
+
+BEAM_WIDTH = 512
+"""States kept per step; below it the search is exact dynamic programming."""
+
+NO_CANDIDATE = RefusalKind("no-legal-candidate", "no legal candidate at {root}")
+
+
+@dataclass(frozen=True)
+class Price:
+    """Time of a candidate's parts built one by one, and of the candidate, in µs.
+
+    Both include the launch cost of their kernels.
+    """
+
+    parts: Estimate
+    group: Estimate
+
+    @property
+    def gain(self) -> float:
+        return self.parts.mean - self.group.mean
+
+    def eligible(self, min_speedup: float) -> bool:
+        """Return True where even the pessimistic estimate beats the parts."""
+        return self.parts.mean >= min_speedup * self.group.high
+
+
+class Pricer(Protocol):
+    """Says what candidates cost; `tvmpass.compile.pricing` lowers and predicts."""
+
+    def prepare(self, view: FunctionView, candidates: Sequence[Candidate]) -> None:
+        """Price many candidates together; optional work before `estimate`."""
+
+    def estimate(self, view: FunctionView, candidate: Candidate) -> Price | str:
+        """Return the price, or why there is none: ``pruned`` or ``budget``."""
+
+
+@dataclass
+class Proposal:
+    """A site, its candidates (longest first), and their prices."""
+
+    site: Site
+    candidates: list[Candidate]
+    prices: list[Price | str] = field(default_factory=list)
+    chosen: Candidate | None = None
+
+    def price_of(self, candidate: Candidate) -> Price | None:
+        for known, price in zip(self.candidates, self.prices):
+            if known is candidate and isinstance(price, Price):
+                return price
+        return None
+
+
+@dataclass
+class Plan:
+    """The chosen candidates of one function and all proposals they came from."""
+
+    view: FunctionView
+    proposals: list[Proposal]
+    exact: bool = True
+
+    @property
+    def chosen(self) -> list[Candidate]:
+        return [p.chosen for p in self.proposals if p.chosen is not None]
+
+
+def plan_function(
+    view: FunctionView,
+    rules: Sequence[ProposalRule],
+    pricer: Pricer,
+    options: Options,
+    sites: Sites,
+) -> Plan:
+    """Gather, price and choose for one function; refusals are recorded at once.
+
+    Decisions about sites with candidates are recorded by `settle`, after the
+    chosen ones were emitted and verified.
+    """
+    proposals: list[Proposal] = []
+    for rule in rules:
+        _, found = run_as_pass(rule, view.mod, lambda m, r=rule: (m, _gather(view, r, sites)))
+        proposals.extend(found)
+    proposals.sort(key=lambda p: min(view.order[v] for c in p.candidates for v in c.bindings))
+    plan = Plan(view, proposals)
+    if options.fusion == "never":
+        for proposal in proposals:
+            proposal.prices = ["never"] * len(proposal.candidates)
+        return plan
+    if options.fusion == "always":
+        _choose_always(proposals)
+        return plan
+    every = [c for p in proposals for c in p.candidates]
+    pricer.prepare(view, every)
+    for proposal in proposals:
+        proposal.prices = [pricer.estimate(view, c) for c in proposal.candidates]
+    plan.exact = _choose_best(proposals, options.min_speedup)
+    if not plan.exact:
+        sites.ledger.note(f"{view.name}: fusion plan kept {BEAM_WIDTH} states a step, it may not be the best one")
+    return plan
+
+
+def _gather(view: FunctionView, rule: ProposalRule, sites: Sites) -> list[Proposal]:
+    found = []
+    for site in sites.undecided(rule.match(view)):
+        sites.count(site)
+        refusal = rule.check(site)
+        candidates = [] if refusal is not None else list(rule.propose(site))
+        if not candidates:
+            sites.decide(site, "illegal", refusal=refusal or NO_CANDIDATE(root=site.root.name))
+            continue
+        found.append(Proposal(site, candidates))
+    return found
+
+
+def _choose_always(proposals: Sequence[Proposal]) -> None:
+    """Take the longest legal candidate of each site in binding order."""
+    taken: set = set()
+    for proposal in proposals:
+        for candidate in proposal.candidates:
+            if taken.isdisjoint(candidate.bindings):
+                proposal.chosen = candidate
+                taken.update(candidate.bindings)
+                break
+        proposal.prices = ["always"] * len(proposal.candidates)
+
+
+def _choose_best(proposals: Sequence[Proposal], min_speedup: float) -> bool:
+    """Pick the non-overlapping eligible candidates of the greatest total gain.
+
+    Walks the sites in program order; a state is the set of taken bindings that
+    a later candidate could still want.  Returns whether the search was exact.
+    """
+    eligible = [
+        [(c, p.gain) for c, p in zip(prop.candidates, prop.prices) if isinstance(p, Price)
+         and p.eligible(min_speedup) and p.gain > 0]
+        for prop in proposals
+    ]
+    wanted_later: list[frozenset] = [frozenset()] * (len(proposals) + 1)
+    for i in range(len(proposals) - 1, -1, -1):
+        wanted_later[i] = wanted_later[i + 1].union(*(c.bindings for c, _ in eligible[i]))
+    # state -> (gain, choices as a linked list of (site index, candidate index))
+    states: dict[frozenset, tuple[float, tuple]] = {frozenset(): (0.0, ())}
+    exact = True
+    for i, options in enumerate(eligible):
+        after: dict[frozenset, tuple[float, tuple]] = {}
+        for taken, (gain, path) in states.items():
+            _keep(after, taken & wanted_later[i + 1], gain, path)
+            for k, (candidate, extra) in enumerate(options):
+                if taken.isdisjoint(candidate.bindings):
+                    state = (taken | set(candidate.bindings)) & wanted_later[i + 1]
+                    _keep(after, state, gain + extra, (path, (i, k)))
+        if len(after) > BEAM_WIDTH:
+            exact = False
+            best = sorted(after.items(), key=lambda item: -item[1][0])[:BEAM_WIDTH]
+            after = dict(best)
+        states = after
+    _, path = max(states.values(), key=lambda item: item[0])
+    while path:
+        path, (i, k) = path
+        proposals[i].chosen = eligible[i][k][0]
+    return exact
+
+
+def _keep(states: dict, state: frozenset, gain: float, path: tuple) -> None:
+    # Strictly better only: among equal plans the first found stays, so runs repeat.
+    if state not in states or gain > states[state][0] + 1e-9:
+        states[state] = (gain, path)
+
+
+def settle(plan: Plan, sites: Sites, options: Options, rolled_back: dict[int, Refusal] | None = None) -> None:
+    """Record the decision of every site of a plan, after it was emitted and verified.
+
+    ``rolled_back`` maps ``id(candidate)`` to why its emission did not stand.
+    """
+    rolled_back = rolled_back or {}
+    owner = {
+        var: p.site
+        for p in plan.proposals
+        if p.chosen is not None and id(p.chosen) not in rolled_back
+        for var in p.chosen.bindings
+    }
+    for proposal in plan.proposals:
+        site, chosen = proposal.site, proposal.chosen
+        if chosen is not None:
+            price = proposal.price_of(chosen)
+            evidence = {"candidate": chosen.label, "alternatives": _alternatives(proposal, chosen)}
+            if price is not None:
+                evidence["parts_us"] = price.parts.mean
+            fault = rolled_back.get(id(chosen))
+            sites.decide(
+                site,
+                "applied" if fault is None else "rolled_back",
+                refusal=fault,
+                estimate=price.group if price else None,
+                evidence=evidence,
+            )
+            continue
+        _settle_loser(proposal, sites, options, owner)
+
+
+def _settle_loser(proposal: Proposal, sites: Sites, options: Options, owner: dict) -> None:
+    site = proposal.site
+    pairs = list(zip(proposal.candidates, proposal.prices))
+    could = [c for c, p in pairs if p == "always" or (isinstance(p, Price) and p.eligible(options.min_speedup))]
+    for candidate in could:
+        winner = next((owner[v] for v in candidate.bindings if v in owner), None)
+        if winner is not None:
+            price = proposal.price_of(candidate)
+            sites.decide(site, "superseded", by=winner.id, estimate=price.group if price else None,
+                         evidence={"candidate": candidate.label})
+            return
+    priced = [(c, p) for c, p in pairs if isinstance(p, Price)]
+    if priced:
+        candidate, price = max(priced, key=lambda cp: cp[1].gain)
+        evidence = {"reason": "price", "candidate": candidate.label, "parts_us": price.parts.mean}
+        sites.decide(site, "unprofitable", estimate=price.group, evidence=evidence)
+    else:
+        reasons = sorted({p for _, p in pairs if isinstance(p, str)})
+        sites.decide(site, "unprofitable", evidence={"reason": reasons[0] if reasons else "price"})
+
+
+def _alternatives(proposal: Proposal, chosen: Candidate) -> list[dict]:
+    """Return the other candidates of the site with their estimates, for the report."""
+    rows = []
+    for candidate, price in zip(proposal.candidates, proposal.prices):
+        if candidate is not chosen:
+            known = isinstance(price, Price)
+            rows.append({"candidate": candidate.label, "mean_us": price.group.mean if known else None,
+                         "parts_us": price.parts.mean if known else None, "reason": None if known else price})
+    return rows
+
+
+def named_pass(name: str, mod, body: Callable):
+    """Run ``body`` as a TVM pass called ``name`` (``PlanFusion``, ``PlanLayout``)."""
+    stand_in = type(name, (), {})()
+    return run_as_pass(stand_in, mod, body)
