@@ -112,7 +112,8 @@ def _numpy_name(dtype: str):
 
 def _fits(shape, dtype, arrays: Arrays) -> bool:
     size = math.prod(shape) * dtype.itemsize
-    given = sum(a.nbytes for item in arrays for a in (item if isinstance(item, list) else [item]) if a is not None)
+    flat = [a for item in arrays for a in (item if isinstance(item, list) else [item])]
+    given = sum(array.nbytes for array in flat if array is not None)
     return size <= GROWTH_BYTES or size <= min(LIMIT_BYTES, 2 * given)
 
 
@@ -209,7 +210,7 @@ def _take(call, a, shape, dtype):
     data, index = a
     flat = data.reshape(-1) if axis is None else data
     extent = flat.shape[0 if axis is None else int(axis)]
-    if index.size and not (0 <= index.min() and index.max() < extent):
+    if index.size and (index.min() < 0 or index.max() >= extent):
         return None
     return np.take(flat, index, axis=0 if axis is None else int(axis))
 
@@ -289,10 +290,10 @@ def _where(call, a, shape, dtype):
 
 
 _NUMPY_UNARY = {
-    "abs": np.abs, "ceil": np.ceil, "cos": np.cos, "exp": np.exp, "floor": np.floor, "isfinite": np.isfinite,
-    "isinf": np.isinf, "isnan": np.isnan, "log": np.log, "logical_not": np.logical_not, "negative": np.negative,
-    "round": np.rint, "sign": np.sign, "sin": np.sin, "sqrt": np.sqrt, "square": np.square, "tanh": np.tanh,
-    "trunc": np.trunc, "bitwise_not": np.invert, "sigmoid": _sigmoid, "erf": _erf,
+    "abs": np.abs, "bitwise_not": np.invert, "ceil": np.ceil, "cos": np.cos, "erf": _erf, "exp": np.exp,
+    "floor": np.floor, "isfinite": np.isfinite, "isinf": np.isinf, "isnan": np.isnan, "log": np.log,
+    "logical_not": np.logical_not, "negative": np.negative, "round": np.rint, "sigmoid": _sigmoid,
+    "sign": np.sign, "sin": np.sin, "sqrt": np.sqrt, "square": np.square, "tanh": np.tanh, "trunc": np.trunc,
     "rsqrt": lambda x: (1 / np.sqrt(x.astype(np.float64))).astype(x.dtype),
 }  # fmt: skip
 _NUMPY_BINARY = {
