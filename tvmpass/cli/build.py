@@ -1,0 +1,125 @@
+"""``tvmpass build``: a model file to a shared library and a report."""
+
+from __future__ import annotations
+
+import click
+
+from .parameters import (
+    ConfigType,
+    RuleNames,
+    config_of,
+    rules_option,
+    shape_option,
+    shapes_of,
+    verbose_option,
+)
+
+
+@click.command()
+@click.argument("model", type=click.Path())
+@click.option("-o", "--output", required=True, type=click.Path(), help="The library to write (model.so).")
+@click.option("--target", default="llvm", show_default=True, help="What to compile for; llvm is this CPU.")
+@shape_option
+@click.option("--params", type=click.Path(), help="Parameters, where the model keeps them in a file apart.")
+@click.option(
+    "--config",
+    "settings",
+    type=ConfigType(),
+    multiple=True,
+    help="A config key, such as tvmpass.fusion=never. May be repeated; docs/options.md lists them.",
+)
+@click.option(
+    "--opt-level",
+    type=click.IntRange(0, 3),
+    default=3,
+    show_default=True,
+    help="0 lowers only, 1 simplifies, 2 fuses and lays out, 3 recognises.",
+)
+@click.option("--without", type=RuleNames(), multiple=True, help="Rules to leave out, by name.")
+@rules_option
+@click.option(
+    "--verify",
+    type=click.Choice(["structure", "off", "numeric"]),
+    help="How far rewrites are checked: numeric runs each before and after.",
+)
+@click.option("--report", type=click.Path(), help="Write the report as JSON; - is stdout.")
+@click.option("--timings", is_flag=True, help="Put wall-clock times into the report.")
+@click.option("--dump-ir", type=click.Path(file_okay=False), help="Write the IR before and after each stage.")
+@verbose_option
+def build(
+    model, output, target, shapes, params, settings, opt_level, without, rule_files, verify, report, timings,
+    dump_ir, verbose,
+) -> None:  # fmt: skip
+    """Compile MODEL for a target into a shared library.
+
+    \b
+    Example:
+      tvmpass build model.onnx -o model.so --shape x:1,3,224,224 --report model.json
+
+    A dimension given as a word stays open: --shape x:n,3,224,224 builds one
+    library for every n.
+    """
+    from tvmpass.core.files import check_writable
+
+    from .progress import stages
+    from .quiet import tvm_silenced
+
+    wanted = shapes_of(shapes)
+    config = config_of(settings)
+    if verify is not None:
+        config["tvmpass.verify"] = verify
+    check_writable(output)
+    if report and report != "-":
+        check_writable(report)
+    with tvm_silenced(verbose), stages() as stage:
+        stage("starting TVM")
+        import tvmpass
+
+        from .rule_files import read_rules
+
+        with tvmpass.PassContext(opt_level=opt_level, config=config):
+            rules = tvmpass.rules() + read_rules(rule_files)
+            stage(f"reading {model}")
+            mod = tvmpass.load(model, shapes=wanted or None)
+            stage("compiling")
+            library = tvmpass.build(
+                mod,
+                target=target,
+                params=_parameters(params),
+                rules=rules,
+                without=tuple(name for group in without for name in group),
+                dump_ir=dump_ir,
+                timings=timings,
+            )
+        stage(f"writing {output}")
+        library.export(output)
+        if report:
+            _write_report(report, library.report)
+        stage.done(_summary(library.report, output, report))
+
+
+def _parameters(path: str | None):
+    """Read parameters kept apart from the model, by name, from an .npz file."""
+    if path is None:
+        return None
+    from .arrays import read_npz
+
+    return read_npz(path)
+
+
+def _write_report(path: str, report) -> None:
+    from tvmpass.core.files import write_text
+
+    if path == "-":
+        click.echo(report.dumps(), nl=False)
+    else:
+        write_text(path, report.dumps())
+
+
+def _summary(report, output: str, report_path: str | None) -> str:
+    rows = report.rules.values()
+    matched, applied = (sum(row[key] for row in rows) for key in ("matched", "applied"))
+    text = f"{output}: {len(report.kernels)} kernels; rules applied at {applied} of {matched} matched sites"
+    if report_path and report_path != "-":
+        text += f"; tvmpass explain {report_path} tells more"
+    return text

@@ -1,0 +1,251 @@
+"""Say a report in words."""
+
+from __future__ import annotations
+
+import io
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from typing import Any
+
+from tvmpass.core.decision import OUTCOMES
+
+from .reading import EVERY
+
+OUTCOME_WORDS = {
+    "applied": "applied",
+    "illegal": "not legal",
+    "unprofitable": "not worth it",
+    "superseded": "lost to a better candidate",
+    "rolled_back": "rolled back",
+}
+
+REASONS = {
+    "price": "no candidate was predicted to be faster than leaving it alone by the least gain asked for",
+    "pruned": "the quick estimate at graph level already ruled it out, so it was not priced",
+    "budget": "it was not priced because tvmpass.price_budget was used up",
+    "never": "fusion was switched off (tvmpass.fusion=never)",
+}
+
+SHOWN_KERNELS = 15
+SHOWN_PLACES = 3
+
+
+def report_text(document: dict[str, Any], full: bool = False) -> str:
+    """Return the whole explanation; ``full`` lists every decision and kernel."""
+    parts = [heading(document), totals(document)]
+    if document["rules"]:
+        parts.append(_rules_table(document))
+    if full:
+        parts.append("\n".join(sentence(d, document) for d in document["decisions"]))
+    else:
+        parts.append("\n".join(reasons(document)))
+        parts.append(estimates(document))
+    if document["kernels"]:
+        parts.append(kernels_line(document))
+        parts.append(_kernels_table(document, None if full else SHOWN_KERNELS))
+    parts.append("\n".join(remarks(document)))
+    return "\n\n".join(part for part in parts if part)
+
+
+def heading(document: dict[str, Any]) -> str:
+    """Name the model, the target and who built it."""
+    model = f"{document['cost_model']} cost model, " if document.get("cost_model") else ""
+    return (
+        f"{document['model']} for {document['target']}\n"
+        f"({model}tvmpass {document.get('tvmpass', '?')}, TVM {document.get('tvm', '?')})"
+    )
+
+
+def totals(document: dict[str, Any]) -> str:
+    """Say how many sites matched and what became of them."""
+    decisions = document["decisions"]
+    if not decisions:
+        return "No rule matched anything."
+    number = Counter(d["outcome"] for d in decisions)
+    outcomes = ", ".join(f"{number[key]} {word}" for key, word in OUTCOME_WORDS.items())
+    sites = "1 site matched" if len(decisions) == 1 else f"{len(decisions)} sites matched"
+    return f"{sites} a rule: {outcomes}."
+
+
+def reasons(document: dict[str, Any]) -> list[str]:
+    """Group what was not applied by rule and reason, most frequent first."""
+    groups: dict[tuple, list[dict]] = defaultdict(list)
+    for decision in document["decisions"]:
+        if decision["outcome"] != "applied":
+            groups[_reason_key(decision, document)].append(decision)
+    lines = []
+    for (rule, _, _), members in sorted(groups.items(), key=lambda item: (-len(item[1]), item[0])):
+        first = members[0]
+        lines.append(f"{rule}, {len(members)} {OUTCOME_WORDS[first['outcome']]}: {why(first, document)}")
+        lines.append(f"    at {places(members)}")
+    return ["Why the others were not applied", *lines] if lines else []
+
+
+def _reason_key(decision: dict, document: dict) -> tuple[str, str, str]:
+    refusal, outcome = decision.get("refusal"), decision["outcome"]
+    if refusal:
+        detail = refusal["code"]
+    elif outcome == "superseded":
+        winner = _winner(decision, document)
+        detail = winner["rule"] if winner else ""
+    else:
+        detail = (decision.get("evidence") or {}).get("reason", "")
+    return decision["rule"], outcome, detail
+
+
+def why(decision: dict[str, Any], document: dict[str, Any]) -> str:
+    """Give the reason for an outcome other than applied."""
+    refusal = decision.get("refusal")
+    if refusal:
+        return f"{_refusal_text(refusal)} [{refusal['code']}]"
+    if decision["outcome"] == "superseded":
+        winner = _winner(decision, document)
+        if winner is None:
+            return f"an overlapping candidate was chosen ({decision.get('by')})"
+        return f"an overlapping candidate of {winner['rule']} was chosen, at {place(winner)}"
+    reason = (decision.get("evidence") or {}).get("reason")
+    return REASONS.get(reason, "leaving it alone was predicted to be better") + _predicted(decision)
+
+
+def sentence(decision: dict[str, Any], document: dict[str, Any]) -> str:
+    """Say one decision in one line."""
+    head = f"{decision['rule']} at {place(decision)}: {OUTCOME_WORDS[decision['outcome']]}"
+    if decision["outcome"] == "applied":
+        return head + _predicted(decision)
+    return f"{head}: {why(decision, document)}"
+
+
+def place(decision: dict[str, Any]) -> str:
+    """Name a site: its source nodes, or function and site where it has none."""
+    if decision["origin"]:
+        return some(decision["origin"])
+    return f"{decision['function']}:{decision['site']}"
+
+
+def places(decisions: list[dict[str, Any]]) -> str:
+    return "; ".join(place(d) for d in decisions[:SHOWN_PLACES]) + _more(len(decisions) - SHOWN_PLACES)
+
+
+def some(names: list[str]) -> str:
+    """List a few names and how many more there are."""
+    return ", ".join(names[:SHOWN_PLACES]) + _more(len(names) - SHOWN_PLACES)
+
+
+def _more(number: int) -> str:
+    return f" and {number} more" if number > 0 else ""
+
+
+def _refusal_text(refusal: dict[str, Any]) -> str:
+    if refusal.get("message"):
+        return refusal["message"]
+    evidence = ", ".join(f"{key} {value}" for key, value in refusal.get("evidence", {}).items())
+    return refusal["code"].replace("-", " ") + (f" ({evidence})" if evidence else "")
+
+
+def _winner(decision: dict, document: dict) -> dict | None:
+    for other in document.get(EVERY, document["decisions"]):
+        if other["site"] == decision.get("by"):
+            return other
+    return None
+
+
+def _predicted(decision: dict) -> str:
+    estimate = decision.get("estimate")
+    if not estimate or estimate["source"] == "always":
+        return ""
+    return f" (predicted {span(estimate)} us, {estimate['source']})"
+
+
+def span(estimate: dict[str, Any] | float | None) -> str:
+    """Print an estimate in microseconds: ``12.3`` or ``12.3 [11, 14]``."""
+    if estimate is None:
+        return "-"
+    if not isinstance(estimate, dict):
+        return f"{estimate:.4g}"
+    low, mean, high = estimate["low"], estimate["mean"], estimate["high"]
+    if low == mean == high:
+        return f"{mean:.4g}"
+    return f"{mean:.4g} [{low:.4g}, {high:.4g}]"
+
+
+def mean_of(estimate: dict[str, Any] | float | None) -> float | None:
+    return estimate["mean"] if isinstance(estimate, dict) else estimate
+
+
+def estimates(document: dict[str, Any]) -> str:
+    """Say where the estimates behind the decisions came from."""
+    sources = Counter(d["estimate"]["source"] for d in document["decisions"] if d.get("estimate"))
+    sources.pop("always", None)
+    if not sources:
+        return ""
+    shares = ", ".join(f"{number} {source}" for source, number in sorted(sources.items()))
+    return f"Estimates behind the decisions came from: {shares}."
+
+
+def kernels_line(document: dict[str, Any]) -> str:
+    """Say how many kernels there are and what they are predicted to cost."""
+    kernels = document["kernels"]
+    calls = sum(k.get("calls", 1) for k in kernels)
+    costs = [(mean_of(k.get("predicted_us")), k.get("calls", 1)) for k in kernels]
+    known = [mean * number for mean, number in costs if mean is not None]
+    kinds = Counter(k["schedule"].partition(":")[0] for k in kernels)
+    words = {"tuned": "tuned", "library": "from the library", "fallback": "left as they were lowered"}
+    how = ", ".join(f"{number} {words.get(kind, kind)}" for kind, number in sorted(kinds.items()))
+    total = f", predicted {sum(known):.4g} us in all" if known else ""
+    return f"{len(kernels)} kernels, called {calls} times in one run{total}; schedules: {how}."
+
+
+def by_cost(kernels: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the kernels, the costliest first."""
+    return sorted(kernels, key=lambda k: -((mean_of(k.get("predicted_us")) or 0.0) * k.get("calls", 1)))
+
+
+def alternatives(kernel: dict[str, Any]) -> str:
+    """List the recipes that were not chosen, with their predicted times."""
+    return "; ".join(f"{a['recipe']}: {span(a.get('estimate'))}" for a in kernel.get("alternatives", ()))
+
+
+def remarks(document: dict[str, Any]) -> list[str]:
+    """Give records, verification, disabled rules and notes, one line each."""
+    records, verify = document["records"], document["verify"]
+    lines = [
+        "Tuning records: "
+        + ", ".join(f"{records.get(key, 0)} {key}" for key in ("present", "used", "orphaned"))
+        + ".",
+        f"Verified to the level {verify.get('level', '?')}: {verify.get('checked', 0)} checked, "
+        f"{verify.get('not_checked', 0)} not checked.",
+    ]
+    if document.get("disabled"):
+        lines.append("Disabled rules: " + ", ".join(document["disabled"]) + ".")
+    lines += [f"Note: {note}" for note in document.get("notes", ())]
+    return lines
+
+
+def _rules_table(document: dict) -> str:
+    columns = ("matched", *OUTCOMES)
+    rows = [(name, *(row.get(c, 0) for c in columns)) for name, row in document["rules"].items()]
+    return _table(("rule", *(c.replace("_", " ") for c in columns)), rows, set(range(1, 7)))
+
+
+def _kernels_table(document: dict, limit: int | None) -> str:
+    ordered = by_cost(document["kernels"])
+    rows = []
+    for k in ordered[:limit]:
+        rows.append((k["name"], k["kind"], k.get("calls", 1), span(k.get("predicted_us")), k["schedule"],
+                     some(k["origin"])))  # fmt: skip
+        shown = k.get("alternatives", ()) if limit is None else k.get("alternatives", ())[:2]
+        rows += [("", "", "", span(a.get("estimate")), "instead of " + a["recipe"], "") for a in shown]
+    text = _table(("kernel", "kind", "calls", "predicted us", "schedule", "from"), rows, {2})
+    hidden = len(ordered) - len(ordered[:limit])
+    return text + (f"\n{hidden} cheaper kernels are not shown; -v shows all" if hidden else "")
+
+
+def _table(columns: tuple[str, ...], rows: list[tuple], right: set[int]) -> str:
+    """Lay out columns by spaces; the last column is not padded."""
+    cells = [tuple(str(c) for c in row) for row in (columns, *rows)]
+    widths = [max(len(row[i]) for row in cells) for i in range(len(columns))]
+    out = io.StringIO()
+    for row in cells:
+        padded = [c.rjust(w) if i in right else c.ljust(w) for i, (c, w) in enumerate(zip(row, widths))]
+        out.write("  ".join(padded).rstrip() + "\n")
+    return out.getvalue().rstrip("\n")

@@ -1,0 +1,82 @@
+"""``tvmpass train``: fit the cost model to measured records."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from .parameters import json_option, verbose_option, write_json
+
+
+@click.command()
+@click.option(
+    "--logs",
+    type=click.Path(file_okay=False),
+    help="Folder of record files; the shipped ones when not given.",
+)
+@click.option(
+    "--target", default="llvm", show_default=True, help="The target whose records are learned from."
+)
+@click.option("-o", "--output", type=click.Path(), help="Write the model here; use it as tvmpass.cost_model.")
+@json_option
+@verbose_option
+def train(logs, target, output, json_path, verbose) -> None:
+    """Fit the cost model and say how well it predicts.
+
+    \b
+    Example:
+      tvmpass train --logs tuning_logs -o my-model.json
+      tvmpass build model.onnx -o model.so --config tvmpass.cost_model=my-model.json
+    """
+    from tvmpass.core.files import check_writable
+
+    from .progress import stages
+    from .quiet import tvm_silenced
+
+    if output:
+        check_writable(output)
+    with tvm_silenced(verbose), stages() as stage:
+        from tvmpass.settings import shipped_logs
+
+        folder = Path(logs) if logs else shipped_logs()
+        paths = _record_files(folder)
+        stage(f"reading {len(paths)} record files")
+        from tvmpass import cost
+        from tvmpass.compile.target import parse_target
+        from tvmpass.core.options import Options
+
+        device_class = cost.device.device_class(parse_target(target), Options().threads)
+        stage(f"fitting the model of {device_class}")
+        result = cost.train(paths, device_class)
+        if output:
+            result.model.save(output)
+        stage.done(f"{output}: written" if output else "done; give -o FILE to keep the model")
+    if json_path:
+        write_json(json_path, result.metrics)
+    if json_path != "-":
+        _print(result.metrics)
+
+
+def _record_files(folder: Path) -> list[Path]:
+    from tvmpass.core.errors import TvmpassError
+
+    if not folder.is_dir():
+        raise TvmpassError(f"{folder}: no such folder; --logs names a folder of record files (*.jsonl)")
+    paths = sorted([*folder.glob("*.jsonl"), *folder.glob("*.jsonl.gz")])
+    if not paths:
+        raise TvmpassError(f"{folder}: holds no record files (*.jsonl)")
+    return paths
+
+
+def _print(metrics: dict) -> None:
+    rows = [(key, value) for key, value in metrics.items() if not isinstance(value, dict)]
+    rows += [
+        (f"{group}: {key}", value)
+        for group, inner in metrics.items()
+        if isinstance(inner, dict)
+        for key, value in inner.items()
+    ]
+    for key, value in rows:
+        shown = f"{value:.4g}" if isinstance(value, float) else value
+        click.echo(f"{key.replace('_', ' ')}: {shown}")
