@@ -32,13 +32,16 @@ def run(arguments: Sequence[str]) -> int:
         line, code = explain_failure(error)
         if line:
             print(f"tvmpass: {line}", file=real_stderr)
-        if code == FAILED and _debugging(arguments):
+        if line and code == FAILED and _debugging(arguments):
             traceback.print_exception(error, file=real_stderr)
         return code
 
 
 def explain_failure(error: BaseException) -> tuple[str, int]:
     """Return the one line and the exit code for an exception."""
+    if isinstance(error, SystemExit):
+        # click ends the process itself where stdout was closed by its reader.
+        return "", error.code if isinstance(error.code, int) else FAILED
     if isinstance(error, click.exceptions.Exit):
         return "", error.exit_code
     if isinstance(error, (KeyboardInterrupt, click.exceptions.Abort)):
