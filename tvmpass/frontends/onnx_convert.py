@@ -149,6 +149,7 @@ class _Importer(onnx_frontend.ONNXGraphImporter):
             blocks.append(kind(bindings))
         body = relax.SeqExpr(blocks, function.body.body)
         relax.expr._update_type(body, function.body.ty)
-        main = relax.Function(function.params, body, function.ret_ty, function.is_pure)
+        main = relax.Function(function.params, body, function.ret_ty, function.is_pure, function.attrs)
+        main = main.without_attr("num_input")
         mod.update_func(mod.get_global_var("main"), main)
         return mod
