@@ -65,13 +65,22 @@ def function_key(function) -> str:
 
 
 def group_function(view: FunctionView, group: Group) -> GroupFunction:
-    """Cut ``group`` out of its function as a private Primitive function.
+    """Cut ``group`` out of its function as a private Primitive function."""
+    values = [(var, view.bindings[var]) for var in group.bindings]
+    if group.replacement is not None:
+        values = [(group.root, group.replacement)]
+    attrs = {"Primitive": 1, GROUP_ATTR: json.dumps(group.identity, sort_keys=True)}
+    return close_over(values, group.name, attrs)
+
+
+def close_over(values: Sequence[tuple[relax.Var, Any]], name: str, attrs: dict[str, Any]) -> GroupFunction:
+    """Make a closed function of bindings ``(variable, value)``; the last is its result.
 
     Operands become parameters in first-use order, one-element constants stay
     inside (they become immediates), free symbolic variables are passed as a
     trailing shape parameter, and all variables are fresh.
     """
-    inside = set(group.bindings)
+    inside = {var for var, _ in values}
     inner: dict[Any, Any] = {}
     params: list[relax.Var] = []
     arguments: list[Any] = []
@@ -98,9 +107,6 @@ def group_function(view: FunctionView, group: Group) -> GroupFunction:
         elif isinstance(expr, relax.TupleGetItem):
             collect(expr.tuple_value)
 
-    values = [(var, view.bindings[var]) for var in group.bindings]
-    if group.replacement is not None:
-        values = [(group.root, group.replacement)]
     for _, value in values:
         collect(value)
 
@@ -120,7 +126,6 @@ def group_function(view: FunctionView, group: Group) -> GroupFunction:
         params.append(relax.Var("tir_vars", relax.ShapeType(free)))
         arguments.append(relax.ShapeExpr(free))
     builder = relax.BlockBuilder()
-    attrs = {"Primitive": 1, GROUP_ATTR: json.dumps(group.identity, sort_keys=True)}
     with builder.function("group", params, attrs=attrs, private=True):
         with builder.dataflow():
             for var, value in values:
@@ -131,7 +136,7 @@ def group_function(view: FunctionView, group: Group) -> GroupFunction:
                     inner[var] = builder.emit(made)
         builder.emit_func_output(out)
     function = relax.utils.copy_with_new_vars(builder.get()["group"])
-    return GroupFunction(function, arguments, group.name)
+    return GroupFunction(function, arguments, name)
 
 
 def _free_symbols(params: Sequence[relax.Var], values) -> list[Any]:

@@ -16,7 +16,6 @@ from tvm import relax
 
 from .decision import ALWAYS, Decision, Refusal, RefusalKind
 from .errors import TvmpassError, last_line
-from .options import Options
 from .rebuild import normalize, replace_values, tidy
 from .report import Ledger
 from .rule import ProposalRule, SimplifyRule
@@ -98,18 +97,16 @@ def relax_functions(mod) -> list[str]:
     return sorted(names, key=lambda n: (n != "main", n))
 
 
-def simplify(mod, rules: Sequence[SimplifyRule], options: Options | None = None, ledger: Ledger | None = None,
-             verifier: Verifier | None = None):
+def simplify(mod, rules: Sequence[SimplifyRule], sites: Sites | None = None, verifier: Verifier | None = None):
     """Apply ``rules`` in tuple order, again and again until none applies.
 
     Every rule runs as a TVM pass under its class name, so that instruments see
-    one entry per rule.  Returns the new module; decisions go to ``ledger``.
+    one entry per rule.  Returns the new module; decisions go to the ledger of
+    ``sites``, which also remembers sites from an earlier call.
     """
-    options = options or Options()
-    ledger = ledger if ledger is not None else Ledger()
-    sites, views = Sites(ledger), Views()
-    for name in (rule.name for rule in rules):
-        ledger.met(name, 0)
+    sites, views = sites or Sites(Ledger()), Views()
+    for rule in rules:
+        sites.ledger.met(rule.name, 0)
     for _ in range(MAX_SWEEPS):
         changed = False
         for rule in rules:
@@ -122,10 +119,10 @@ def simplify(mod, rules: Sequence[SimplifyRule], options: Options | None = None,
 
 def run_rule(rule: SimplifyRule, mod, verifier: Verifier | None = None):
     """Run one rule to its fixed point; return ``(module, decisions)``. For tests and authors."""
-    ledger = Ledger()
-    mod = simplify(mod, (rule,), ledger=ledger, verifier=verifier)
-    ledger.assert_sum()
-    return mod, ledger.decisions
+    sites = Sites(Ledger())
+    mod = simplify(mod, (rule,), sites, verifier)
+    sites.ledger.assert_sum()
+    return mod, sites.ledger.decisions
 
 
 def run_as_pass(rule, mod, body):

@@ -78,6 +78,13 @@ class Report:
     verify: dict[str, Any] = field(default_factory=lambda: {"level": "structure", "checked": 0, "not_checked": 0})
     timings: dict[str, Any] | None = None
     cost_model: str = "analytic"
+    saved: dict[str, Any] | None = None
+    """The JSON this report was read from, if it was."""
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Report:
+        """Return a report that shows ``data``, as an artifact carries it."""
+        return cls(data["target"], data["model"], data["tvmpass"], data["tvm"], saved=dict(data))
 
     @property
     def rules(self) -> dict[str, dict[str, int]]:
@@ -89,6 +96,8 @@ class Report:
 
     def to_json(self) -> dict[str, Any]:
         """Return the report as JSON-able data; wall-clock times only in ``timings``."""
+        if self.saved is not None:
+            return dict(self.saved)
         self.ledger.assert_sum()
         data: dict[str, Any] = {
             "schema": SCHEMA,

@@ -77,6 +77,10 @@ class SimplifyRule(Rule):
     """A graph rule that rewrites at once, in tuple order, to a fixed point."""
 
     level: ClassVar[int] = 1
+    reassociates: ClassVar[bool] = False
+    """True where the rewrite changes the order of float operations (folding a
+    batch norm into weights): overflow and the kind of a non-finite result may
+    then differ, and numeric verification allows for it."""
 
     def pattern(self):
         """Return ``(DFPattern, {name: sub-pattern})``."""
@@ -108,6 +112,8 @@ class ProposalRule(SimplifyRule):
     """A graph rule that proposes candidates; the planner chooses among them."""
 
     level: ClassVar[int] = 2
+    plans: ClassVar[str] = "fusion"
+    """Which plan the rule takes part in: ``fusion``, ``layout`` or ``packing``."""
 
     def propose(self, site: Site) -> Sequence[Candidate]:
         """Return the legal candidates of a checked site, longest first."""

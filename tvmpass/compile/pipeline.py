@@ -1,0 +1,186 @@
+"""The ordered pipeline, top to bottom: from an imported module to kernels.
+
+canonical form -> simplify and recognise -> layout plan -> simplify again ->
+fusion plan -> groups -> legalise and fuse to TIR -> schedule.  After every
+stage the module is checked for well-formedness.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import tvm
+from tvm import relax, tirx
+
+from tvmpass import catalogue
+from tvmpass.core.engine import Sites, relax_functions, simplify
+from tvmpass.core.errors import TvmpassError, last_line
+from tvmpass.core.options import Options
+from tvmpass.core.plan import named_pass, plan_function, settle
+from tvmpass.core.report import KernelEntry, Ledger
+from tvmpass.core.rule import Rule
+from tvmpass.core.site import FunctionView, op_name
+from tvmpass.core.source import origin
+
+from .canonical import canonicalize
+from .grouping import emit_groups, lower
+from .latency import Latency
+from .layout import plan_layout
+from .pricing import KernelPricer
+from .schedule import ScheduledKernel, Scheduler
+
+
+@dataclass
+class Job:
+    """Everything one run of the pipeline needs; no global state."""
+
+    target: tvm.target.Target
+    options: Options
+    rules: Sequence[Rule]
+    ledger: Ledger
+    verifier: Any = None
+    dump: Path | None = None
+    progress: Callable[[str], None] | None = None
+    stage_ms: dict[str, float] = field(default_factory=dict)
+    kernels: list[KernelEntry] = field(default_factory=list)
+    scheduled: dict[str, ScheduledKernel] = field(default_factory=dict)
+
+    def __post_init__(self):
+        self.latency = Latency(self.target, self.options)
+        self.scheduler = Scheduler(self.target, self.options, self.latency)
+        self.pricer = KernelPricer(self.target, self.options, self.scheduler, self.latency)
+        self.sites = Sites(self.ledger)
+        self._stages = 0
+
+    def stage(self, name: str, mod, body: Callable):
+        """Run one stage: dump before and after, check what it leaves, time it."""
+        self._stages += 1
+        if self.progress is not None:
+            self.progress(name)
+        self._write(mod, name, "before")
+        begin = time.perf_counter()
+        result = body(mod)
+        self.stage_ms[name] = (time.perf_counter() - begin) * 1e3
+        self._write(result, name, "after")
+        try:
+            relax.analysis.well_formed(result)
+        except Exception as error:  # TVM reports this as several classes
+            raise TvmpassError(f"internal: the module is not well-formed after {name}: {last_line(error)}") from error
+        return result
+
+    def _write(self, mod, name: str, when: str) -> None:
+        if self.dump is not None:
+            path = self.dump / f"{self._stages:02d}-{name}.{when}.py"
+            path.write_text(mod.script(show_meta=False) + "\n", encoding="utf-8")
+
+
+def run_pipeline(mod, job: Job):
+    """Return the module with every kernel scheduled; decisions and kernels go to ``job``."""
+    simplify_rules = catalogue.of_kind(job.rules, "simplify")
+    proposal_rules = catalogue.of_kind(job.rules, "proposal")
+    layout_rules = [r for r in proposal_rules if getattr(r, "plans", "fusion") == "layout"]
+    fusion_rules = [r for r in proposal_rules if getattr(r, "plans", "fusion") == "fusion"]
+
+    mod = job.stage("canonical", mod, canonicalize)
+    mod = job.stage("simplify", mod, lambda m: simplify(m, simplify_rules, job.sites, job.verifier))
+    if layout_rules:
+        mod = job.stage("layout", mod, lambda m: plan_layout(m, layout_rules, job))
+        mod = job.stage("simplify-again", mod, lambda m: simplify(m, simplify_rules, job.sites, job.verifier))
+    mod = job.stage("fusion", mod, lambda m: fuse(m, fusion_rules, job))
+    origins = {name: _origins(mod, name) for name in relax_functions(mod)}
+    mod = job.stage("lower", mod, lambda m: lower(m, job.target, job.options))
+    return job.stage("schedule", mod, lambda m: schedule_kernels(m, job, origins))
+
+
+def fuse(mod, rules, job: Job):
+    """Plan the fusion of every function, emit what was chosen, record why."""
+    for rule in rules:
+        job.ledger.met(rule.name, 0)
+
+    def plan_all(m):
+        for name in relax_functions(m):
+            view = FunctionView(m, name)
+            plan = plan_function(view, rules, job.pricer, job.options, job.sites)
+            faults = _verify_candidates(plan, job)
+            chosen = [c for c in plan.chosen if id(c) not in faults]
+            m = emit_groups(m, name, chosen)
+            settle(plan, job.sites, job.options, faults)
+        return m, None
+
+    result, _ = named_pass("PlanFusion", mod, plan_all)
+    return result
+
+
+def _verify_candidates(plan, job: Job) -> dict[int, Any]:
+    if job.verifier is None:
+        return {}
+    faults = {}
+    for candidate in plan.chosen:
+        refusal = job.verifier.candidate(plan.view, candidate)
+        if refusal is not None:
+            faults[id(candidate)] = refusal
+    return faults
+
+
+def _origins(mod, name: str) -> dict[str, tuple[str, ...]]:
+    """Map binding variables to their source nodes, for after the spans are gone."""
+    return {
+        binding.var.name: origin(binding.value)
+        for block in mod[name].body.blocks
+        for binding in block.bindings
+        if origin(binding.value)
+    }
+
+
+def schedule_kernels(mod, job: Job, origins: dict[str, dict[str, tuple[str, ...]]]):
+    """Schedule every PrimFunc and list the kernels in call order."""
+    calls = _kernel_calls(mod, origins)
+    result = tvm.IRModule(dict(mod.functions_items()), attrs=mod.attrs)
+    order = list(calls) + sorted(
+        gv.name_hint
+        for gv, f in mod.functions_items()
+        if isinstance(f, tirx.PrimFunc) and gv.name_hint not in calls
+    )
+    for name in order:
+        function = mod[name]
+        if not isinstance(function, tirx.PrimFunc):
+            continue
+        made = job.scheduler.schedule(function)
+        job.scheduled[name] = made
+        scheduled = made.function
+        if function.attrs:
+            scheduled = scheduled.with_attrs({**dict(scheduled.attrs or {}), **dict(function.attrs)})
+        result.update_func(mod.get_global_var(name), scheduled)
+        if name in calls:
+            sources = calls[name]
+            job.kernels.append(
+                KernelEntry(
+                    name=name,
+                    kind=made.kernel.kind,
+                    origin=list(dict.fromkeys(n for source in sources for n in source)),
+                    schedule=made.schedule,
+                    alternatives=made.alternatives,
+                    predicted=made.estimate,
+                    calls=len(sources),
+                    note="; ".join(f"{r}: {refusal.code}" for r, refusal in made.refused) or None,
+                )
+            )
+    return result
+
+
+def _kernel_calls(mod, origins) -> dict[str, list[tuple[str, ...]]]:
+    """Return kernel name -> source nodes of each call site, in program order."""
+    calls: dict[str, list[tuple[str, ...]]] = {}
+    for name in relax_functions(mod):
+        known = origins.get(name, {})
+        for block in mod[name].body.blocks:
+            for binding in block.bindings:
+                value = binding.value
+                if op_name(value) == "relax.call_tir":
+                    sources = origin(value) or known.get(binding.var.name, ())
+                    calls.setdefault(value.args[0].name_hint, []).append(sources)
+    return calls

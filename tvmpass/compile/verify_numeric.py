@@ -1,0 +1,241 @@
+"""Numeric verification: run rewrites before and after, and the whole model once.
+
+What is compared, on normal and on special inputs: each distinct rewrite of a
+simplify rule; each chosen fusion (its parts, unscheduled, against the one
+scheduled kernel); every other scheduled kernel against its unscheduled form;
+and the model against its unoptimised form.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import tvm
+import tvm_ffi
+from tvm import relax, tirx
+
+from tvmpass.core.decision import Refusal, RefusalKind
+from tvmpass.core.engine import NUMERIC
+from tvmpass.core.errors import TvmpassError, last_line
+from tvmpass.core.options import Options
+from tvmpass.core.site import Candidate, FunctionView, Site, _variables, static_shape
+
+from .grouping import Group, GroupFunction, close_over, function_key, group_function, lower
+from .latency import Latency
+from .schedule import Scheduler
+from .verify_inputs import difference, draw, input_sets
+
+MAX_SCALAR_OPS = 2e9
+"""Above this many scalar operations a comparison is not run, and reported so."""
+
+KERNEL_WRONG = RefusalKind("wrong-kernel", "the scheduled kernel differs on {inputs}: {difference}")
+
+
+class NumericVerifier:
+    """Runs cut-outs before and after; equal ones once."""
+
+    def __init__(self, target: tvm.target.Target, options: Options):
+        self.target, self.options = target, options
+        self.scheduler = Scheduler(target, options, Latency(target, options))
+        self.checked = 0
+        self.not_checked = 0
+        self.notes: list[str] = []
+        self._memo: dict[str, Refusal | None] = {}
+
+    def rewrite(self, site: Site, after: tuple[list, Any]) -> Refusal | None:
+        """Compare a simplify rewrite, cut out of its function."""
+        inner, value = after
+        view = site.view
+        before = [(v, view.bindings[v]) for v in site.bindings if view.order[v] <= view.order[site.root]]
+        new = [(b.var, b.value) for b in inner] + [(site.root, value)]
+        kept = _needed([pair for pair in before if pair[0] is not site.root], new)
+        left = close_over(before, "before", {})
+        right = close_over([*kept, *new], "after", {})
+        return self._compare(left, right, site.rule.reassociates, scheduled=(True, True))
+
+    def candidate(self, view: FunctionView, candidate: Candidate) -> Refusal | None:
+        """Compare a chosen fusion, scheduled, with its parts, unscheduled."""
+        parts = [(v, view.bindings[v]) for v in candidate.bindings]
+        left = close_over(parts, "before", {})
+        right = group_function(view, Group.of(candidate))
+        return self._compare(left, right, False, scheduled=(False, True))
+
+    def _compare(self, left: GroupFunction, right: GroupFunction, loose: bool, scheduled) -> Refusal | None:
+        key = f"{left.key}:{right.key}:{_alignment(left, right)}:{scheduled}"
+        if key in self._memo:
+            return self._memo[key]
+        if _work(left) > MAX_SCALAR_OPS:
+            self.not_checked += 1
+            self._memo[key] = None
+            return None
+        refusal = self._run_both(left, right, loose, scheduled)
+        self._memo[key] = refusal
+        return refusal
+
+    def _run_both(self, left: GroupFunction, right: GroupFunction, loose: bool, scheduled) -> Refusal | None:
+        try:
+            run_left = self._build(left, scheduled[0])
+            run_right = self._build(right, scheduled[1])
+        except Exception as error:  # an operator no backend lowers alone: said, not passed
+            self.not_checked += 1
+            self.notes.append(f"not checked: {last_line(error)}")
+            return None
+        arguments = list(left.arguments)
+        extra = [a for a in right.arguments if not any(a is b or a.same_as(b) for b in arguments)]
+        sets = input_sets([*arguments, *extra], self.options.seed, loose)
+        for name, arrays in sets:
+            expected = run_left(arrays[: len(arguments)])
+            found = run_right([arrays[_find(a, arguments, extra)] for a in right.arguments])
+            gap = difference(expected, found, loose, exact_special=name != "normal")
+            if gap is not None:
+                return NUMERIC(inputs=name, difference=gap)
+        self.checked += 1
+        return None
+
+    def _build(self, made: GroupFunction, scheduled: bool):
+        mod = tvm.IRModule()
+        primitive = "Primitive" in (made.function.attrs or {})
+        if primitive:
+            variable = tvm.ir.GlobalVar("kernel")
+            relax.expr._update_type(variable, made.function.ty)
+            mod[variable] = made.function
+            fresh = relax.utils.copy_with_new_vars(made.function)
+            params = [relax.Var(f"p{i}", p.ty) for i, p in enumerate(fresh.params)]
+            out = relax.Var("out", fresh.ret_ty)
+            block = relax.BindingBlock([relax.VarBinding(out, relax.Call(variable, params, None, [], None, fresh.ret_ty))])
+            main = relax.Function(params, relax.SeqExpr([block], out), fresh.ret_ty)
+        else:
+            main = made.function
+            for attr in list(main.attrs or {}):
+                main = main.without_attr(attr)
+        mod["main"] = main.with_attr("global_symbol", "main")
+        mod = relax.transform.Normalize()(mod)
+        mod = lower(mod, self.target, self.options)
+        if scheduled:
+            mod = schedule_all(mod, self.scheduler)
+        else:
+            mod = finish_all(mod, self.target, self.options)
+        from .build import compile_vm
+
+        vm = relax.VirtualMachine(compile_vm(mod, self.target), tvm.cpu())
+        return lambda arrays: _flat(vm["main"](*[_to_vm(a) for a in arrays]))
+
+
+def schedule_all(mod, scheduler: Scheduler):
+    """Return ``mod`` with every kernel scheduled by the library."""
+    result = tvm.IRModule(dict(mod.functions_items()), attrs=mod.attrs)
+    for variable, function in mod.functions_items():
+        if isinstance(function, tirx.PrimFunc):
+            made = scheduler.schedule(function).function
+            result.update_func(variable, made.with_attrs({**dict(made.attrs or {}), **dict(function.attrs or {})}))
+    return result
+
+
+def finish_all(mod, target, options: Options):
+    """Return ``mod`` with only the mandatory steps applied to its kernels."""
+    from tir_passes.recipes import finish
+
+    result = tvm.IRModule(dict(mod.functions_items()), attrs=mod.attrs)
+    for variable, function in mod.functions_items():
+        if isinstance(function, tirx.PrimFunc):
+            result.update_func(variable, finish(function, target, options))
+    return result
+
+
+def verify_model(plain, artifact, job) -> None:
+    """Compare the built model with its unoptimised form; raise where they differ.
+
+    The unoptimised form is the canonical module, no rule applied, no kernel
+    scheduled.  Raises `TvmpassError` listing the applied rules.
+    """
+    from .build import compile_vm
+    from .canonical import canonicalize
+
+    verifier = job.verifier
+    mod = lower(canonicalize(plain), job.target, job.options)
+    mod = finish_all(mod, job.target, job.options)
+    vm = relax.VirtualMachine(compile_vm(mod, job.target), tvm.cpu())
+    built = artifact.vm()
+    params = list(plain["main"].params)
+    for name, arrays in input_sets(params, job.options.seed, True)[:1]:
+        try:
+            expected = _flat(vm["main"](*[_to_vm(a) for a in arrays]))
+        except Exception as error:  # drawn inputs need not suit a data-dependent model
+            verifier.not_checked += 1
+            job.ledger.note(f"the whole model was not compared: {last_line(error)}")
+            return
+        found = _flat(built["main"](*[_to_vm(a) for a in arrays]))
+        gap = difference(expected, found, loose=True, exact_special=False, tolerance_scale=10.0)
+        if gap is not None:
+            applied = sorted(n for n, row in job.ledger.counts().items() if row["applied"])
+            raise TvmpassError(
+                f"verify: the built model differs from its unoptimised form on {name} inputs ({gap}); rules applied: "
+                f"{', '.join(applied) or 'none'}; switch one off with without=(NAME,) or --without NAME"
+            )
+    verifier.checked += 1
+
+
+def _needed(definitions, new) -> list[tuple[Any, Any]]:
+    """Return those of ``definitions`` that ``new`` reads, directly or not, in order."""
+    wanted = {v for _, value in new for v in _variables(value)}
+    kept = []
+    for var, value in reversed(definitions):
+        if var in wanted:
+            kept.append((var, value))
+            wanted.update(_variables(value))
+    return kept[::-1]
+
+
+def _find(argument, arguments: Sequence[Any], extra: Sequence[Any]) -> int:
+    for i, known in enumerate([*arguments, *extra]):
+        if known is argument or known.same_as(argument):
+            return i
+    # Shape parameters are rebuilt for each cut-out: equal by structure.
+    for i, known in enumerate([*arguments, *extra]):
+        if tvm_ffi.structural_equal(known, argument):
+            return i
+    raise AssertionError("an argument of the rewrite is unknown")
+
+
+def _alignment(left: GroupFunction, right: GroupFunction) -> str:
+    order = []
+    for argument in right.arguments:
+        position = next((i for i, a in enumerate(left.arguments) if a is argument or a.same_as(argument)), -1)
+        order.append(str(position))
+    return ",".join(order)
+
+
+def _work(made: GroupFunction) -> float:
+    """Bound the scalar operations of a cut-out from its shapes."""
+    total = 0.0
+    for binding in made.function.body.blocks[0].bindings:
+        value = binding.value
+        size = math.prod(static_shape(binding.var) or (1,)) if isinstance(binding.var.ty, relax.TensorType) else 1
+        per_element = 1.0
+        if isinstance(value, relax.Call) and isinstance(value.op, tvm.ir.Op):
+            name = value.op.name
+            if name == "relax.matmul":
+                per_element = float((static_shape(value.args[0]) or (1,))[-1])
+            elif name.startswith("relax.nn.conv"):
+                weight = static_shape(value.args[1]) or (1,)
+                per_element = math.prod(weight) / max(1, max(weight[0], 1))
+        total += size * per_element
+    return total
+
+
+def _to_vm(array):
+    if isinstance(array, tvm_ffi.Shape):
+        return array
+    return tvm.runtime.tensor(np.ascontiguousarray(array).reshape(np.shape(array)))
+
+
+def _flat(result) -> list[np.ndarray]:
+    from .artifact import flatten
+
+    return flatten(result)
+
+
+__all__ = ["NumericVerifier", "verify_model", "function_key", "draw"]
