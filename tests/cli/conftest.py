@@ -80,7 +80,9 @@ REPORT = {
                 "evidence": {"value": "lv3", "readers": ["relax.add"]},
             },
         ),
-        _decision("grow-epilogue", "cc#0", ["Conv_0", "Add_4", "Relu_5", "Mul_6"], "applied", estimate=ESTIMATE),
+        _decision(
+            "grow-epilogue", "cc#0", ["Conv_0", "Add_4", "Relu_5", "Mul_6"], "applied", estimate=ESTIMATE
+        ),
         _decision(
             "grow-epilogue",
             "dd#0",

@@ -119,9 +119,7 @@ def test_every_package_is_named_in_setup():
         if isinstance(node, ast.Assign) and node.targets[0].id == "PACKAGES"
     )
     folders = {
-        ".".join(path.parent.relative_to(ROOT).parts)
-        for name in OWN
-        for path in (ROOT / name).rglob("*.py")
+        ".".join(path.parent.relative_to(ROOT).parts) for name in OWN for path in (ROOT / name).rglob("*.py")
     }
     assert set(named) == folders | {"tuning_logs"}
     for name in named:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tvmpass.core.errors import TvmpassError, UsageError
+from tvmpass.core.errors import TvmpassError, UsageError, nearest
 from tvmpass.core.files import replacing
 
 MAX_BYTES = 1 << 36
@@ -63,34 +63,36 @@ def write_npz(path: str, arrays: Mapping[str, np.ndarray]) -> None:
                 np.lib.format.write_array(stream, np.asanyarray(array), allow_pickle=False)
 
 
-def random_inputs(info: Sequence[Any], shapes: Mapping[str, tuple], seed: int) -> dict[str, np.ndarray]:
+def random_inputs(inputs: Sequence[Any], shapes: Mapping[str, tuple], seed: int) -> dict[str, np.ndarray]:
     """Draw an array for each input: normal floats, integers and bools from {0, 1}.
 
-    An open dimension takes its size from ``shapes``, else 1; the same symbol has
-    the same size everywhere.
+    ``inputs`` are an artifact's ``input_info``.  An open dimension takes its
+    size from ``shapes``, else 1; one symbol has one size everywhere.
     """
-    generator = np.random.default_rng(seed)
+    known = {entry.name: entry for entry in inputs}
     sizes: dict[str, int] = {}
-    names = [name for name, _, _ in info]
     for name, dims in shapes.items():
-        if name not in names:
-            raise UsageError(f"--shape {name}: the artifact has no such input; it has {', '.join(names)}")
-        declared = next(shape for known, shape, _ in info if known == name)
-        if len(declared) != len(dims) or not all(isinstance(d, int) for d in dims):
+        if name not in known:
+            raise UsageError(
+                f"--shape {name}: no such input{nearest(name, known)}; inputs are: {', '.join(known)}"
+            )
+        declared = known[name].shape or ()
+        if len(declared) != len(dims) or not all(isinstance(dim, int) for dim in dims):
             raise UsageError(f"--shape {name}: expected {len(declared)} sizes, as in {show_shape(declared)}")
         for symbol, size in zip(declared, dims):
             if isinstance(symbol, str):
                 sizes[symbol] = size
             elif symbol != size:
                 raise UsageError(f"--shape {name}: the artifact was built for {show_shape(declared)}")
-    arrays = {}
-    for name, shape, dtype in info:
-        concrete = tuple(sizes.get(dim, 1) if isinstance(dim, str) else dim for dim in shape)
-        arrays[name] = _draw(generator, concrete, np.dtype(dtype))
-    return arrays
+    generator = np.random.default_rng(seed)
+    return {name: _draw(generator, entry, sizes) for name, entry in known.items()}
 
 
-def _draw(generator, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+def _draw(generator, entry, sizes: Mapping[str, int]) -> np.ndarray:
+    if entry.shape is None or entry.dtype is None:
+        raise UsageError(f"input {entry.name!r} has no known shape and dtype; give it with --inputs")
+    shape = tuple(sizes.get(dim, 1) if isinstance(dim, str) else dim for dim in entry.shape)
+    dtype = np.dtype(entry.dtype)
     if dtype.kind in "iub":
         return generator.integers(0, 2, size=shape).astype(dtype)
     return generator.standard_normal(shape).astype(dtype)

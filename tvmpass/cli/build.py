@@ -7,6 +7,7 @@ import click
 from .parameters import (
     ConfigType,
     RuleNames,
+    all_rules,
     config_of,
     rules_option,
     shape_option,
@@ -75,13 +76,10 @@ def build(
         stage("starting TVM")
         import tvmpass
 
-        from .rule_files import read_rules
-
         with tvmpass.PassContext(opt_level=opt_level, config=config):
-            rules = tvmpass.rules() + read_rules(rule_files)
+            rules = all_rules(rule_files)
             stage(f"reading {model}")
             mod = tvmpass.load(model, shapes=wanted or None)
-            stage("compiling")
             library = tvmpass.build(
                 mod,
                 target=target,
@@ -90,6 +88,7 @@ def build(
                 without=tuple(name for group in without for name in group),
                 dump_ir=dump_ir,
                 timings=timings,
+                progress=stage,
             )
         stage(f"writing {output}")
         library.export(output)

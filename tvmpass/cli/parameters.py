@@ -122,6 +122,14 @@ def _json_or_text(text: str) -> Any:
         return text
 
 
+def all_rules(rule_files: Iterable[str]) -> tuple:
+    """Return the rules of tvmpass, of installed packages and of ``--rules`` files."""
+    from tvmpass import catalogue
+
+    added = [rule for path in rule_files for rule in catalogue.rules_from_file(path)]
+    return catalogue.check_unique((*catalogue.rules(), *added))
+
+
 def write_json(path: str, document: Any) -> None:
     """Write a document to a file, or to stdout for ``-``."""
     from tvmpass.core.files import write_text

@@ -7,7 +7,7 @@ import inspect
 
 import click
 
-from .parameters import json_option, rules_option, verbose_option, write_json
+from .parameters import all_rules, json_option, rules_option, verbose_option, write_json
 
 
 @click.command()
@@ -25,12 +25,7 @@ def passes(wanted, rule_files, json_path, verbose) -> None:
     from .quiet import tvm_silenced
 
     with tvm_silenced(verbose):
-        import tvmpass
-
-        from .rule_files import read_rules
-
-        rules = (*tvmpass.rules(), *read_rules(rule_files))
-        entries = [_describe(rule) for rule in rules]
+        entries = [_describe(rule) for rule in all_rules(rule_files)]
         if wanted is not None:
             entries = [_find(entries, wanted)]
         if json_path:

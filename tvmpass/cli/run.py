@@ -15,7 +15,9 @@ ROUNDS_LEAST, ROUNDS_MOST, SECONDS = 10, 1000, 2.0
 @click.argument("artifact", type=click.Path())
 @click.option("--inputs", type=click.Path(), help="An .npz file with one array per input, by name.")
 @click.option("--outputs", type=click.Path(), help="Write the outputs, by name, to an .npz file.")
-@click.option("--device", type=click.Choice(["cpu", "cuda"]), default="cpu", show_default=True)
+@click.option(
+    "--device", type=click.Choice(["cpu", "cuda"]), help="Where to run; the artifact's target decides."
+)
 @shape_option
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of the random inputs.")
 @click.option("--time", "timed", is_flag=True, help="Repeat for about two seconds and report the time.")
@@ -47,13 +49,13 @@ def run(artifact, inputs, outputs, device, shapes, seed, timed, json_path, verbo
         from .arrays import random_inputs, read_npz, write_npz
 
         library = tvmpass.load_artifact(artifact)
-        info = list(library.input_info)
-        arrays = read_npz(inputs) if inputs else random_inputs(info, shapes_of(shapes), seed)
-        results = library.run(arrays, device=device)
+        device = _device_of(library, device)
+        arrays = read_npz(inputs) if inputs else random_inputs(library.input_info, shapes_of(shapes), seed)
+        results = library.run(arrays)
         named = dict(zip(library.output_names, results, strict=True))
         if outputs:
             write_npz(outputs, named)
-        times = _time(lambda: library.run(arrays, device=device)) if timed else None
+        times = _time(lambda: library.run(arrays)) if timed else None
         document = {
             "artifact": artifact,
             "device": device,
@@ -66,6 +68,15 @@ def run(artifact, inputs, outputs, device, shapes, seed, timed, json_path, verbo
             write_json(json_path, document)
         if json_path != "-":
             _print(document, random=not inputs)
+
+
+def _device_of(library, wanted: str | None) -> str:
+    from tvmpass.core.errors import UsageError
+
+    own = "cpu" if library.metadata.kind == "llvm" else library.metadata.kind
+    if wanted not in (None, own):
+        raise UsageError(f"--device {wanted}: the artifact was built for {library.metadata.target}")
+    return own
 
 
 def _time(call) -> dict:
