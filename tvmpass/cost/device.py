@@ -51,7 +51,7 @@ class Device:
     libm_ns: float = 5.0
     """One call of a scalar exp, tanh, erf or the like."""
     launch_us: float = 1.2
-    """One kernel call from the virtual machine; measured with empty kernels."""
+    """One kernel call from the virtual machine, beyond the kernel itself."""
 
     @property
     def gflops(self) -> float:
@@ -140,4 +140,7 @@ def _host_caches() -> dict[int, int]:
 
 def host_facts() -> dict[str, int]:
     """Return what a record file notes about the machine it was measured on."""
-    return {"cores": os.cpu_count() or 1, **{f"l{level}_bytes": size for level, size in _host_caches().items()}}
+    return {
+        "cores": os.cpu_count() or 1,
+        **{f"l{level}_bytes": size for level, size in _host_caches().items()},
+    }

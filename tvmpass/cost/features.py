@@ -15,7 +15,8 @@ import tvm
 from tvm import tirx
 
 from .device import Device
-from .work import INTRINSIC_CLASSES, Work, measure
+from .operations import INTRINSIC_CLASSES, Work
+from .work import measure
 
 FEATURE_VERSION = 1
 """Raised with every change of names, order or meaning; records of others are not used."""
@@ -43,15 +44,30 @@ _COUNTED = (
     "chain",
     "iterations",
 )
-_SHAPE = ("parallel", "lanes", "tile", "unrolled", "reduction", "code", "statements", "depth", "parameters", "intermediates")
+_SHAPE = (
+    "parallel",
+    "lanes",
+    "tile",
+    "unrolled",
+    "reduction",
+    "code",
+    "statements",
+    "depth",
+    "parameters",
+    "intermediates",
+)
 _RATIOS = ("intrinsics_per_output", "loads_per_output", "work_per_output", "vector_share")
 
 FEATURE_NAMES: tuple[str, ...] = (*_SIZES, *_COUNTED, *_SHAPE, *_RATIOS)
 """Names of the vector's entries, in order."""
 
 INDEX = {name: position for position, name in enumerate(FEATURE_NAMES)}
-_COUNT_SLICE = slice(len(_SIZES), len(_SIZES) + len(_COUNTED))
-_WORK_OF_ONE = {"add": 1.0, "mul": 1.0, "fma": 0.0, "select": 1.0, "cast": 1.0, "branch": 1.0, "div": 4.0, "idiv": 8.0}
+_WORK_OF_ONE = {
+    **{name: 1.0 for name in ("add", "mul", "select", "cast", "branch")},
+    **{f"store.{stride}": 1.0 for stride in _STRIDES},
+    "div": 4.0,
+    "idiv": 8.0,
+}
 _INTRINSIC_WORK = 20.0
 
 
@@ -110,14 +126,21 @@ def vector(work: Work) -> np.ndarray:
 def _ratios(counts: Mapping[str, float], elements: float) -> tuple[float, ...]:
     """Return work per output element (logs) and the share of it that is vectorised."""
     elements = max(elements, 1.0)
-    intrinsics = sum(counts.get(c, 0.0) + counts.get(c + ".v", 0.0) for c in INTRINSIC_CLASSES)
-    loads = sum(times for what, times in counts.items() if what.startswith("load."))
-    scalar = sum(weight * counts.get(what, 0.0) for what, weight in _WORK_OF_ONE.items())
-    vectorised = sum(weight * counts.get(what + ".v", 0.0) for what, weight in _WORK_OF_ONE.items())
-    scalar += _INTRINSIC_WORK * sum(counts.get(c, 0.0) for c in INTRINSIC_CLASSES)
-    vectorised += _INTRINSIC_WORK * sum(counts.get(c + ".v", 0.0) for c in INTRINSIC_CLASSES)
-    scalar += sum(t for what, t in counts.items() if what.startswith(("load.", "store.")) and what[-2:] != ".v")
-    vectorised += sum(t for what, t in counts.items() if what.startswith(("load.", "store.")) and what[-2:] == ".v")
+    intrinsics = loads = scalar = vectorised = 0.0
+    for what, times in counts.items():
+        name = what.removesuffix(".v")
+        if name in INTRINSIC_CLASSES:
+            intrinsics += times
+            weight = _INTRINSIC_WORK
+        elif name.startswith("load."):
+            loads += times
+            weight = 1.0
+        else:
+            weight = _WORK_OF_ONE.get(name, 0.0)
+        if name is what:
+            scalar += weight * times
+        else:
+            vectorised += weight * times
     total = scalar + vectorised
     return (
         math.log1p(intrinsics / elements),

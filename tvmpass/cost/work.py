@@ -9,128 +9,29 @@ generator's common-subexpression and loop-invariant passes make of it.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 
 import tvm
 import tvm_ffi
 from tvm import s_tir, tirx
 
 from .affine import IRREGULAR, Affine, IndexReader, irregular
+from .operations import (
+    ARITHMETIC,
+    CHEAP_CALLS,
+    INTRINSICS,
+    PARALLEL,
+    SERIAL,
+    THREAD,
+    UNROLLED,
+    VECTORIZED,
+    Array,
+    Loop,
+    Work,
+)
 from .traffic import Access, traffic
 
 EXAMPLE_EXTENT = 4
 """What a symbolic dimension counts as where no example value is given."""
-
-SERIAL, PARALLEL, VECTORIZED, UNROLLED, THREAD = range(5)
-
-_ARITHMETIC = {
-    tirx.Add: "add",
-    tirx.Sub: "add",
-    tirx.Mul: "mul",
-    tirx.Div: "div",
-    tirx.FloorDiv: "idiv",
-    tirx.FloorMod: "idiv",
-    tirx.Mod: "idiv",
-    tirx.Max: "select",
-    tirx.Min: "select",
-    tirx.LT: "select",
-    tirx.LE: "select",
-    tirx.GT: "select",
-    tirx.GE: "select",
-    tirx.EQ: "select",
-    tirx.NE: "select",
-    tirx.And: "select",
-    tirx.Or: "select",
-}
-
-_INTRINSICS = {
-    "exp": "exp",
-    "exp2": "exp",
-    "exp10": "exp",
-    "tanh": "tanh",
-    "sigmoid": "sigmoid",
-    "erf": "erf",
-    "log": "log",
-    "log2": "log",
-    "log10": "log",
-    "log1p": "log",
-    "pow": "pow",
-    "sqrt": "root",
-    "rsqrt": "root",
-    "sin": "trig",
-    "cos": "trig",
-    "tan": "trig",
-    "sinh": "trig",
-    "cosh": "trig",
-    "asin": "trig",
-    "acos": "trig",
-    "atan": "trig",
-    "atan2": "trig",
-    "asinh": "trig",
-    "acosh": "trig",
-    "atanh": "trig",
-}
-
-INTRINSIC_CLASSES = ("exp", "tanh", "sigmoid", "erf", "log", "pow", "root", "trig")
-
-_CHEAP_CALLS = frozenset(
-    "floor ceil round nearbyint trunc fabs abs fma likely isnan isinf isfinite reinterpret "
-    "bitwise_and bitwise_or bitwise_xor bitwise_not shift_left shift_right clz popcount ldexp copysign".split()
-)
-
-
-@dataclass
-class Loop:
-    """One loop around a statement; ``reduces`` where it feeds a reduction axis."""
-
-    extent: float
-    kind: int
-    reduces: bool = False
-
-
-@dataclass
-class Array:
-    """One buffer of the function: a parameter or an intermediate."""
-
-    shape: tuple[float, ...]
-    item_bytes: float
-    strides: tuple[float, ...]
-    parameter: bool
-    local: bool
-    loaded: bool = False
-    stored: bool = False
-
-    @property
-    def bytes(self) -> float:
-        size = self.item_bytes
-        for extent in self.shape:
-            size *= extent
-        return size
-
-
-@dataclass
-class Work:
-    """Totals over a function; ``counts`` are executions of scalar elements.
-
-    Keys of ``counts`` are ``<what>`` or ``<what>.v`` (inside a vectorised loop
-    and depending on it): operation and intrinsic classes, ``load.*`` and
-    ``store.*`` by stride class, ``guard``, ``iterations``, ``fma``, ``chain``.
-    """
-
-    counts: dict[str, float] = field(default_factory=dict)
-    arrays: dict[int, Array] = field(default_factory=dict)
-    statements: int = 0
-    depth: int = 0
-    parallel: float = 1.0
-    lanes: float = 1.0
-    tile: float = 1.0
-    unrolled: float = 1.0
-    reduction: float = 1.0
-    code: float = 0.0
-    moved: list[float] = field(default_factory=lambda: [0.0, 0.0, 0.0])
-
-    def count(self, what: str, times: float) -> None:
-        self.counts[what] = self.counts.get(what, 0.0) + times
 
 
 def measure(
@@ -344,7 +245,8 @@ class _Walker:
         work.lanes = max(work.lanes, lanes)
         work.unrolled = max(work.unrolled, inner / lanes)
         work.code += inner / lanes * (1 + len(self.seen))
-        for level, moved in enumerate(traffic(self.accesses, [l.extent for l in self.loops], self.caches)):
+        extents = [loop.extent for loop in self.loops]
+        for level, moved in enumerate(traffic(self.accesses, extents, self.caches)):
             work.moved[level] += moved
 
     def _reduction_update(self, mask: int) -> None:
@@ -393,7 +295,7 @@ class _Walker:
             return hash((kind, expr.value)), 0
         if kind is tvm.ir.TensorLoad:
             return self._load(expr)
-        operation = _ARITHMETIC.get(kind)
+        operation = ARITHMETIC.get(kind)
         if operation is not None:
             return self._apply(operation, (kind, self.value(expr.a), self.value(expr.b)))
         if kind is tvm.ir.Call:
@@ -430,10 +332,10 @@ class _Walker:
         parts = tuple(self.value(arguments[i]) for i in range(len(arguments)))
         if name == "if_then_else":
             operation = "branch"
-        elif name in _INTRINSICS:
-            operation = _INTRINSICS[name]
+        elif name in INTRINSICS:
+            operation = INTRINSICS[name]
         else:
-            operation = "add" if name in _CHEAP_CALLS else "call"
+            operation = "add" if name in CHEAP_CALLS else "call"
         return self._apply(operation, (name, *parts))
 
     def _load(self, load) -> tuple[int, int]:

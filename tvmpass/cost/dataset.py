@@ -1,0 +1,237 @@
+"""Read record files: what was measured, line by line.
+
+A record file is JSON lines with a header first; it may come from anyone, so
+nothing in it is executed, every size is bounded, and a line that does not fit
+is skipped with a message that names it.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import math
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tvmpass.core.errors import TvmpassError
+
+from .device import split_class
+from .features import FEATURE_NAMES, FEATURE_VERSION
+
+SCHEMA = 1
+MAX_LINE_BYTES = 1 << 18
+MAX_FILE_BYTES = 1 << 29
+MAX_PROBLEMS = 20
+"""Messages kept per file; the rest are counted."""
+
+STATUSES = ("ok", "crash", "timeout", "memory", "wrong")
+ROLES = ("candidate0", "candidate", "train")
+
+
+@dataclass(frozen=True)
+class KernelRecord:
+    """One measured kernel: features of the scheduled function and its time in µs."""
+
+    kernel_key: str
+    kind: str
+    recipe: str | None
+    features: np.ndarray
+    median_us: float
+
+
+@dataclass(frozen=True)
+class Alternative:
+    """One way of cutting a graph into kernels, and their summed time in µs.
+
+    ``name`` is ``off`` (one kernel per operator), ``on`` or ``partial:...``.
+    """
+
+    group_key: str
+    name: str
+    kernel_keys: tuple[str, ...]
+    median_us: float
+
+
+@dataclass
+class Dataset:
+    """The usable lines of some record files, in file order, and what was skipped."""
+
+    device_class: str
+    kernels: list[KernelRecord] = field(default_factory=list)
+    alternatives: list[Alternative] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+
+    def first(self) -> dict[str, KernelRecord]:
+        """Map each kernel to its first record: the library's own choice of recipe."""
+        found: dict[str, KernelRecord] = {}
+        for record in self.kernels:
+            found.setdefault(record.kernel_key, record)
+        return found
+
+
+class _Bad(ValueError):
+    """A line that cannot be used; the message says why."""
+
+
+def header(device_class: str, tvm_version: str, tvmpass_version: str, **extra: Any) -> dict[str, Any]:
+    """Return the first line of a record file."""
+    return {
+        "schema": SCHEMA,
+        "tvmpass": tvmpass_version,
+        "tvm": tvm_version,
+        "device_class": device_class,
+        "feature_version": FEATURE_VERSION,
+        **extra,
+    }
+
+
+def read(paths: Iterable[str | os.PathLike], device_class: str) -> Dataset:
+    """Read the records of ``device_class`` from ``paths``, in order.
+
+    Where no file holds that very class, files of the same instruction set with
+    another thread count stand in.  A kernel that failed is left out.  Raises
+    `TvmpassError` only where a path cannot be opened.
+    """
+    opened = [(Path(path), *_open(Path(path))) for path in paths]
+    exact = [item for item in opened if item[1].get("device_class") == device_class]
+    wanted = split_class(device_class)[0]
+    used = exact or [item for item in opened if split_class(item[1].get("device_class", ""))[0] == wanted]
+    data = Dataset(str(used[0][1]["device_class"]) if used else device_class)
+    for path, head, problem in opened:
+        if problem:
+            data.problems.append(problem)
+        elif head["device_class"] != data.device_class:
+            found = head["device_class"]
+            data.problems.append(f"{path}: holds records of {found}, not of {data.device_class}")
+        elif head.get("feature_version") != FEATURE_VERSION:
+            found = head.get("feature_version")
+            data.problems.append(
+                f"{path}: feature version {found!r}, this is {FEATURE_VERSION}: collect anew"
+            )
+        else:
+            _read_into(data, path)
+    return data
+
+
+def _open(path: Path) -> tuple[dict[str, Any], str | None]:
+    """Return a file's header, or an empty one and what is wrong with it."""
+    try:
+        if path.stat().st_size > MAX_FILE_BYTES:
+            return {}, f"{path}: larger than {MAX_FILE_BYTES >> 20} MiB, not read"
+        first = next(_lines(path), (1, b""))[1]
+    except OSError as error:
+        raise TvmpassError(f"{path}: {error.strerror or error}") from None
+    except (EOFError, gzip.zlib.error) as error:
+        return {}, f"{path}: not a gzip file that can be read ({error})"
+    try:
+        head = _object(first)
+        if head.get("schema") != SCHEMA or not isinstance(head.get("device_class"), str):
+            raise _Bad(f"no header of a record file (schema {SCHEMA}, device_class)")
+    except _Bad as problem:
+        return {}, f"{path}:1: {problem}"
+    return head, None
+
+
+def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
+    """Yield numbered lines; one over the limit comes as its first bytes."""
+    opener = gzip.open if path.suffix == ".gz" else open
+    total = 0
+    with opener(path, "rb") as stream:
+        number = 0
+        while line := stream.readline(MAX_LINE_BYTES + 1):
+            number += 1
+            total += len(line)
+            yield number, line
+            while len(line) > MAX_LINE_BYTES and not line.endswith(b"\n"):
+                line = stream.readline(MAX_LINE_BYTES + 1)
+                total += len(line)
+            if total > MAX_FILE_BYTES:
+                return
+
+
+def _read_into(data: Dataset, path: Path) -> None:
+    skipped = 0
+    for number, line in _lines(path):
+        if number == 1 or not line.strip():
+            continue
+        try:
+            entry = _object(line)
+            if "alternative" in entry:
+                data.alternatives.append(_alternative(entry))
+            else:
+                record = _kernel(entry)
+                if record is not None:
+                    data.kernels.append(record)
+        except _Bad as problem:
+            skipped += 1
+            if skipped <= MAX_PROBLEMS:
+                data.problems.append(f"{path}:{number}: skipped: {problem}")
+    if skipped > MAX_PROBLEMS:
+        data.problems.append(f"{path}: {skipped - MAX_PROBLEMS} more lines skipped")
+
+
+def _object(line: bytes) -> dict[str, Any]:
+    if len(line) > MAX_LINE_BYTES:
+        raise _Bad(f"longer than {MAX_LINE_BYTES} bytes")
+    try:
+        entry = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise _Bad(f"not JSON ({str(error)[:80]})") from None
+    if not isinstance(entry, dict):
+        raise _Bad("not a JSON object")
+    return entry
+
+
+def _kernel(entry: dict[str, Any]) -> KernelRecord | None:
+    status = _word(entry, "status", STATUSES)
+    _word(entry, "role", ROLES)
+    if status != "ok":
+        return None
+    values = entry.get("features")
+    if values is None:
+        return None
+    if not isinstance(values, list) or len(values) != len(FEATURE_NAMES):
+        raise _Bad(f"features: expected {len(FEATURE_NAMES)} numbers")
+    if not all(isinstance(v, (int, float)) and math.isfinite(v) and abs(v) < 1e6 for v in values):
+        raise _Bad("features: not all finite numbers")
+    recipe = entry.get("recipe")
+    if recipe is not None and not isinstance(recipe, str):
+        raise _Bad("recipe: expected a text or null")
+    features = np.array(values, dtype=np.float32)
+    return KernelRecord(_text(entry, "kernel_key"), _text(entry, "kind"), recipe, features, _time(entry))
+
+
+def _alternative(entry: dict[str, Any]) -> Alternative:
+    name = _text(entry, "alternative")
+    if name not in ("off", "on") and not name.startswith("partial:"):
+        raise _Bad(f"alternative: {name[:40]!r} is neither off, on nor partial:...")
+    keys = entry.get("kernel_keys")
+    if not isinstance(keys, list) or not 0 < len(keys) <= 1000 or not all(isinstance(k, str) for k in keys):
+        raise _Bad("kernel_keys: expected a list of texts")
+    return Alternative(_text(entry, "group_key"), name, tuple(keys), _time(entry))
+
+
+def _time(entry: dict[str, Any]) -> float:
+    value = entry.get("median_us")
+    if not isinstance(value, (int, float)) or not 0.0 < value < 1e9:
+        raise _Bad(f"median_us: {value!r} is no time in microseconds")
+    return float(value)
+
+
+def _text(entry: dict[str, Any], name: str) -> str:
+    value = entry.get(name)
+    if not isinstance(value, str) or not value:
+        raise _Bad(f"{name}: expected a text")
+    return value
+
+
+def _word(entry: dict[str, Any], name: str, words: tuple[str, ...]) -> str:
+    value = entry.get(name)
+    if value not in words:
+        raise _Bad(f"{name}: {value!r} is none of {', '.join(words)}")
+    return value

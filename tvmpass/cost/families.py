@@ -1,0 +1,28 @@
+"""Families of kernels: what the model must have seen before it speaks."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+
+FAMILIES = (
+    "matmul",
+    "conv",
+    "depthwise",
+    "pool",
+    "reduce",
+    "norm-softmax",
+    "elementwise",
+    "movement",
+    "other",
+)
+"""The kernel kinds, told apart by access pattern (see ``tvmpass.core.kernels``)."""
+
+ENOUGH = 20
+"""Records of a family below which the model abstains from it."""
+
+
+def known_families(kinds: Iterable[str]) -> dict[str, int]:
+    """Count the records of each family that has enough of them to learn from."""
+    counts = Counter(kinds)
+    return {kind: counts[kind] for kind in sorted(counts) if counts[kind] >= ENOUGH}

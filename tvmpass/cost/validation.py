@@ -1,0 +1,163 @@
+"""Held-out quality of the cost model: prediction, decisions, and what wrong ones cost."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from .analytic import analytic_us_many
+from .boosting import LATENCY_PARAMETERS, LATENCY_ROUNDS, PAIR_PARAMETERS, PAIR_ROUNDS, boost
+from .dataset import Dataset
+from .device import Device
+from .samples import Pair, Samples, fused_pairs, latency_samples, pair_samples, replaced
+
+FOLDS = 5
+BAGS = 5
+"""Bags per fold: fewer than in the shipped model, which is the only difference."""
+
+MIN_SPEEDUP = 1.03
+"""The planner's default threshold: parts' mean over the group's high."""
+
+CLEAR = 0.1
+"""Pairs nearer to equal than this (10 %) do not count in ``decision_accuracy``."""
+
+
+def validate(data: Dataset, groups: dict[str, int], device: Device) -> dict[str, Any]:
+    """Return the metrics of DESIGN's train schema, five folds grouped by graph.
+
+    ``decision_accuracy`` is over fused/unfused pairs that differ by 10 % or
+    more, ``regret_*`` over all graphs with several alternatives: measured time
+    of the alternative chosen by the planner's rule over that of the best.
+    ``leave_family_out`` holds one kernel family out at a time (in use, the
+    model abstains from a family it has not seen).
+    """
+
+    kernels = latency_samples(data, groups, device)
+    pairs = fused_pairs(data, groups)
+    paired = pair_samples(pairs, device)
+    order = np.random.default_rng(0).permutation(max(groups.values()) + 1)
+    folds = [set(part.tolist()) for part in np.array_split(order, FOLDS)]
+    by_fold = [(np.isin(kernels.groups, list(f)), np.isin(paired.groups, list(f))) for f in folds]
+    kind_of_graph = {p.group: p.fused.kind for p in pairs}
+    families = sorted(set(kind_of_graph.values()))
+    graph_kinds = np.array([kind_of_graph.get(g, "") for g in kernels.groups.tolist()])
+    pair_kinds = np.array([kind_of_graph[p.group] for p in pairs]) if pairs else np.zeros(0, str)
+    by_family = [(graph_kinds == family, pair_kinds == family) for family in families]
+    metrics = _Held(data, kernels, pairs, paired, device).metrics(by_fold)
+    if len(families) > 1:
+        metrics["leave_family_out"] = _Held(data, kernels, pairs, paired, device).metrics(by_family)
+    return metrics
+
+
+class _Held:
+    """Predictions for records while they were held out of training."""
+
+    def __init__(
+        self, data: Dataset, kernels: Samples, pairs: Sequence[Pair], paired: Samples, device: Device
+    ):
+        self.data, self.kernels, self.pairs = data, kernels, pairs
+        self.paired, self.device = paired, device
+
+    def metrics(self, splits: Sequence[tuple[np.ndarray, np.ndarray]]) -> dict[str, float]:
+
+        count = len(self.kernels.targets)
+        latency = np.full(count, np.nan)
+        ratio = np.full((len(self.pairs), 2), np.nan)
+        for kernel_test, pair_test in splits:
+            if kernel_test.any() and not kernel_test.all():
+                bags = _predict(self.kernels, kernel_test, LATENCY_PARAMETERS, LATENCY_ROUNDS)
+                latency[kernel_test] = bags.mean(axis=0)
+            if pair_test.any() and (~pair_test).sum() >= 10:
+                bags = _predict(self.paired, pair_test, PAIR_PARAMETERS, PAIR_ROUNDS)
+                ratio[pair_test, 0], ratio[pair_test, 1] = bags.mean(axis=0), bags.std(axis=0)
+        base = analytic_us_many(self.kernels.rows, self.device)
+        predicted, measured = base * np.exp(latency), base * np.exp(self.kernels.targets)
+        known = np.isfinite(predicted)
+        errors = np.abs(predicted[known] / measured[known] - 1.0)
+        result = {
+            "spearman": _spearman(predicted[known], measured[known]),
+            "median_relative_error": float(np.median(errors)) if known.any() else math.nan,
+        }
+        result.update(self._decisions(ratio))
+        result.update(self._regret(ratio, dict(zip((id(r) for r in self.data.kernels), predicted))))
+        return {key: round(float(value), 4) for key, value in result.items()}
+
+    def _decisions(self, ratio: np.ndarray) -> dict[str, float]:
+        truth = self.paired.targets
+        known = np.isfinite(ratio[:, 0])
+        fuse = _eligible(ratio[:, 0], ratio[:, 1])
+        clear = known & (np.abs(truth) >= math.log(1.0 + CLEAR))
+        right = fuse == (truth < 0)
+        return {
+            "decision_accuracy": float(right[clear].mean()) if clear.any() else math.nan,
+            "decisions": int(clear.sum()),
+        }
+
+    def _regret(self, ratio: np.ndarray, predicted: dict[int, float]) -> dict[str, float]:
+        """Let the planner's rule choose per graph, and compare with the best alternative."""
+
+        launch = self.device.launch_us
+        first = self.data.first()
+        known = {
+            (p.fused.kernel_key, tuple(q.kernel_key for q in p.parts)): i
+            for i, p in enumerate(self.pairs)
+            if np.isfinite(ratio[i, 0])
+        }
+        graphs: dict[str, list] = {}
+        for alternative in self.data.alternatives:
+            graphs.setdefault(alternative.group_key, []).append(alternative)
+        losses, always, never = [], [], []
+        for alternatives in graphs.values():
+            off = next((a for a in alternatives if a.name == "off"), None)
+            if off is None or len(alternatives) < 2:
+                continue
+            times = {a.name: a.median_us + launch * len(a.kernel_keys) for a in alternatives}
+            chosen, best_gain, decided = "off", 0.0, False
+            for alternative in alternatives:
+                found = replaced(alternative, off)
+                index = known.get(found) if found is not None else None
+                if index is None:
+                    continue
+                decided = True
+                parts = sum(predicted.get(id(first[k]), math.nan) for k in found[1])
+                gain = parts * (1.0 - math.exp(ratio[index, 0]))
+                if _eligible(*ratio[index]) and gain > best_gain:
+                    chosen, best_gain = alternative.name, gain
+            if decided:
+                best = min(times.values())
+                losses.append(times[chosen] / best)
+                always.append(times.get("on", times["off"]) / best)
+                never.append(times["off"] / best)
+        return {
+            "regret_geomean": _geomean(losses),
+            "regret_worst": max(losses, default=math.nan),
+            "regret_always": _geomean(always),
+            "regret_never": _geomean(never),
+        }
+
+
+def _predict(samples: Samples, test: np.ndarray, parameters: dict[str, Any], rounds: int) -> np.ndarray:
+    import xgboost
+
+    matrix = xgboost.DMatrix(samples.rows[test], nthread=1)
+    boosters = boost(samples, np.flatnonzero(~test), parameters, rounds, BAGS)
+    return np.stack([b.predict(matrix) for b in boosters])
+
+
+def _eligible(mean, sd):
+    return np.asarray(mean) + np.asarray(sd) <= -math.log(MIN_SPEEDUP)
+
+
+def _geomean(values: Sequence[float]) -> float:
+    return float(np.exp(np.mean(np.log(values)))) if values else math.nan
+
+
+def _spearman(a: np.ndarray, b: np.ndarray) -> float:
+    """Return the rank correlation (ties broken by order)."""
+    if len(a) < 2:
+        return math.nan
+    ranks = [np.argsort(np.argsort(v, kind="stable"), kind="stable") for v in (a, b)]
+    return float(np.corrcoef(ranks[0], ranks[1])[0, 1])
