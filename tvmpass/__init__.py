@@ -9,9 +9,11 @@ import importlib
 from typing import TYPE_CHECKING
 
 from tvmpass.compat import check_installed
+from tvmpass.registration import register_when_tvm_is_there
 from tvmpass.version import VERSION as __version__
 
 check_installed()
+register_when_tvm_is_there()
 
 _HOMES = {
     "PassContext": "tvmpass.core.context",

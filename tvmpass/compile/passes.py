@@ -1,0 +1,99 @@
+"""tvmpass as TVM passes: for scripts that call `tvm.compile` themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import tvm
+from tvm import relax, tirx
+
+from tvmpass import catalogue
+from tvmpass.core.context import read_options
+from tvmpass.core.decision import Refusal
+from tvmpass.core.errors import TvmpassError, UsageError
+from tvmpass.core.options import Options
+from tvmpass.core.report import Ledger
+from tvmpass.core.rule import Rule
+
+from .pipeline import Job, run_pipeline
+from .schedule import Scheduler
+from .latency import Latency
+from .target import parse_target
+
+
+def pipeline(target: Any = None, *, rules: Sequence[Rule] | None = None, without: Iterable[str] = ()):
+    """Return a TVM pass that runs tvmpass and lowers for the virtual machine.
+
+    Use it as ``tvm.compile(mod, target, relax_pipeline=tvmpass.pipeline(target))``.
+    Options are read from the current context here, once.  ``target`` defaults
+    to the target in scope when the pass runs.
+    """
+    options, notes = read_options()
+    every = catalogue.check_unique(tuple(rules) if rules is not None else catalogue.rules())
+    active, disabled = catalogue.select(every, options, without)
+    box: dict[str, Exception] = {}
+
+    def run(mod, _context):
+        where = target if target is not None else tvm.target.Target.current(allow_none=True)
+        if where is None:
+            raise UsageError("tvmpass.pipeline: no target given and none in scope")
+        job = Job(parse_target(where, options.threads), options, active, Ledger(disabled=disabled, notes=list(notes)))
+        box["ledger"] = job.ledger
+        return relax.pipeline.default_build_pipeline()(run_pipeline(mod, job))
+
+    return tvm.transform.module_pass(run, opt_level=0, name="tvmpass")
+
+
+def kernel_pipeline():
+    """Return the TIR pipeline ``tvmpass``: schedule kernels, then TVM's own lowering.
+
+    For modules of plain PrimFuncs: ``tvm.compile(mod, target, tir_pipeline="tvmpass")``.
+    """
+    from tvm.tirx import compilation_pipeline
+
+    options, _ = read_options()
+    lower, finalize_host, finalize_device = compilation_pipeline.get_tir_pipeline("s_tir")
+
+    def run(mod, _context):
+        return lower(_schedule_module(mod, options))
+
+    return tvm.transform.module_pass(run, opt_level=0, name="tvmpass"), finalize_host, finalize_device
+
+
+def _schedule_module(mod, options: Options):
+    result = tvm.IRModule(dict(mod.functions_items()), attrs=mod.attrs)
+    for variable, function in mod.functions_items():
+        if not isinstance(function, tirx.PrimFunc) or not _schedulable(function):
+            continue
+        target = parse_target(function.attrs.get("target", "llvm"), options.threads)
+        made = Scheduler(target, options, Latency(target, options)).schedule(function).function
+        result.update_func(variable, made.with_attrs({**dict(made.attrs or {}), **dict(function.attrs or {})}))
+    return result
+
+
+def _schedulable(function: tirx.PrimFunc) -> bool:
+    """Return True for a kernel in blocks that no schedule has touched yet."""
+    attrs = function.attrs or {}
+    return "s_tir" in attrs and not attrs.get("tirx.is_scheduled")
+
+
+def apply_recipe(mod, text: str, target: Any = "llvm"):
+    """Apply a recipe, as printed in a report, to every kernel of ``mod``.
+
+    Raises `TvmpassError` with the refusal where a step may not be applied.
+    """
+    from tir_passes.recipes import apply_recipe as apply
+    from tir_passes.recipes import parse_recipe
+
+    recipe = parse_recipe(text)
+    options, _ = read_options()
+    resolved = parse_target(target, options.threads)
+    result = tvm.IRModule(dict(mod.functions_items()), attrs=mod.attrs)
+    for variable, function in mod.functions_items():
+        if isinstance(function, tirx.PrimFunc):
+            made = apply(recipe, function, resolved)
+            if isinstance(made, Refusal):
+                raise TvmpassError(f"{variable.name_hint}: {made.code}: {made.text()}")
+            result.update_func(variable, made)
+    return result
