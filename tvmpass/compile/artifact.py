@@ -13,7 +13,7 @@ import os
 import shutil
 import tempfile
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
@@ -27,6 +27,8 @@ from tvmpass.core.errors import TvmpassError, UsageError, last_line, nearest
 from tvmpass.core.files import replacing
 from tvmpass.core.quiet import quiet
 from tvmpass.core.report import Report
+
+from .codegen import Compiled, link
 
 _MAGIC = b"\x00tvmpass-artifact-1\x00"
 _MAX_METADATA = 256 << 20
@@ -70,15 +72,35 @@ class Metadata:
 class Artifact:
     """A built module with its inputs, outputs and report.
 
-    ``executable`` is TVM's VM executable (or the loaded library); ``report``
-    is the `Report` of the build.
+    ``report`` is the `Report` of the build.
     """
 
-    def __init__(self, executable, metadata: Metadata, report: Report, mod=None):
-        self.executable = executable
+    def __init__(self, metadata: Metadata, report: Report, *, compiled: Compiled | None = None, library=None):
         self.metadata = metadata
         self.report = report
-        self.mod = mod
+        self._compiled = compiled
+        self._library = library
+
+    @cached_property
+    def executable(self):
+        """The TVM module that a `relax.VirtualMachine` runs, linked on first use."""
+        if self._library is not None:
+            return self._library
+        with tempfile.TemporaryDirectory() as folder, quiet():
+            output = Path(folder) / "model.so"
+            self._link(output)
+            # The loader maps the file; it may go once it is open.
+            return tvm.runtime.load_module(str(output))
+
+    def _link(self, output: Path, extra: Sequence[Path] = ()) -> None:
+        if self._compiled is None:
+            raise TvmpassError("this artifact was loaded from a file: copy that file instead of exporting it")
+        try:
+            link(self._compiled, output, _compiler(), extra)
+        except TvmpassError:
+            raise
+        except Exception as error:  # TVM raises several classes
+            raise TvmpassError(f"linking failed: {last_line(error)}") from error
 
     @property
     def input_info(self) -> tuple[InputInfo, ...]:
@@ -135,18 +157,14 @@ class Artifact:
         Needs a C++ compiler to link.  Raises `TvmpassError` where there is none
         or the file cannot be written; nothing half-written is left.
         """
-        compiler = _compiler()
         payload = zlib.compress(
             json.dumps({"metadata": self.metadata.to_json(), "report": self.report.to_json()}).encode(), 6
         )
         with replacing(path) as temporary, tempfile.TemporaryDirectory() as folder:
             source = _metadata_source(payload, Path(folder))
             output = Path(folder) / "artifact.so"
-            try:
-                with quiet():
-                    self.executable.export_library(str(output), addons=[str(source)], cc=compiler)
-            except Exception as error:
-                raise TvmpassError(f"linking {path} failed: {last_line(error)}") from error
+            with quiet():
+                self._link(output, [source])
             shutil.copyfile(output, temporary)
 
 
@@ -170,7 +188,7 @@ def load_artifact(path: str | os.PathLike) -> Artifact:
             module = tvm.runtime.load_module(str(path.resolve()))
     except Exception as error:
         raise TvmpassError(f"{path} cannot be loaded: {last_line(error)}") from error
-    return Artifact(module, metadata, Report.from_json(data["report"]))
+    return Artifact(metadata, Report.from_json(data["report"]), library=module)
 
 
 def _read_metadata(path: Path) -> dict[str, Any]:

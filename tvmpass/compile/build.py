@@ -22,6 +22,8 @@ from tvmpass.core.site import dtype_of, shape_of
 from tvmpass.version import VERSION
 
 from .artifact import Artifact, InputInfo, Metadata
+from .codegen import compile_model
+from .compile_cache import CompileCache
 from .pipeline import Job, run_pipeline
 from .target import describe_target, parse_target, required_features
 
@@ -82,9 +84,12 @@ def build(
     if progress is not None:
         progress("generating code")
     begin = time.perf_counter()
-    executable = compile_vm(lowered, job.target)
+    compiled = compile_model(lowered, job.target, CompileCache())
     job.stage_ms["codegen"] = (time.perf_counter() - begin) * 1e3
-    artifact = Artifact(executable, _metadata(mod, params, job.target), report, lowered)
+    for entry in report.kernels:
+        entry.code_bytes = compiled.code_bytes.get(entry.name)
+        entry.symbol = compiled.symbols.get(entry.name)
+    artifact = Artifact(_metadata(mod, params, job.target), report, compiled=compiled)
     if options.verify == "numeric":
         from .verify_numeric import verify_model
 

@@ -117,3 +117,21 @@ def _drop_unread(view: FunctionView, blocks: list[list], orphans: set) -> None:
 def tidy(mod):
     """Remove aliases that rewriting left (``y = x``); dead code stays for its rule."""
     return relax.transform.CanonicalizeBindings()(mod)
+
+
+def map_values(function, change):
+    """Return ``function`` with ``change(value)`` in place of each binding's value."""
+    blocks = []
+    for block in function.body.blocks:
+        bindings = []
+        for binding in block.bindings:
+            value = change(binding.value)
+            if value is binding.value:
+                bindings.append(binding)
+            elif isinstance(binding, relax.MatchCast):
+                bindings.append(relax.MatchCast(binding.var, value, binding.ty))
+            else:
+                bindings.append(relax.VarBinding(binding.var, value))
+        kind = relax.DataflowBlock if isinstance(block, relax.DataflowBlock) else relax.BindingBlock
+        blocks.append(kind(bindings))
+    return with_blocks(function, blocks)

@@ -62,6 +62,8 @@ class KernelEntry:
     code_bytes: int | None = None
     cuda: dict[str, Any] | None = None
     note: str | None = None
+    symbol: str | None = None
+    """The function's name in the library, made from its content."""
 
 
 @dataclass
@@ -166,6 +168,7 @@ def _decision(decision: Decision) -> dict[str, Any]:
 def _kernel(kernel: KernelEntry) -> dict[str, Any]:
     return {
         "name": kernel.name,
+        "symbol": kernel.symbol,
         "kind": kernel.kind,
         "origin": kernel.origin,
         "calls": kernel.calls,

@@ -1,0 +1,176 @@
+"""Machine code for scheduled kernels: one object per kernel, cached, then linked.
+
+Kernels are compiled one by one in a few threads (LLVM runs outside Python's
+lock) and kept under what they are: the scheduled TIR, the target and TVM's
+version.  An equal kernel is compiled once per machine, whatever model it is in.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import tvm
+from tvm import relax, tirx
+from tvm.relax import vm_build
+
+from tvmpass.core.errors import TvmpassError, last_line
+from tvmpass.core.site import op_name
+from tvmpass.version import VERSION
+
+from .compile_cache import CompileCache
+
+THREADS = 2
+"""Compilations at a time; more gain little and each holds an LLVM context."""
+
+
+@dataclass
+class Compiled:
+    """A model's VM code and the objects its kernels were compiled to."""
+
+    build_vm: Any
+    objects: list[Path]
+    symbols: dict[str, str]
+    code_bytes: dict[str, int]
+    cache_hits: int
+    folder: Any = field(repr=False, default=None)
+
+
+def compile_model(mod, target: tvm.target.Target, cache: CompileCache) -> Compiled:
+    """Lower the scheduled module for the VM and compile its kernels.
+
+    Raises `TvmpassError` naming the kernel that LLVM or TVM could not compile.
+    """
+    symbols = {
+        gv.name_hint: kernel_symbol(f, target) for gv, f in mod.functions_items() if isinstance(f, tirx.PrimFunc)
+    }
+    renamed = _rename(mod, symbols)
+    with target:
+        lowered = relax.pipeline.default_build_pipeline()(renamed)
+    builder = relax.ExecBuilder()
+    constants = dict(dict(lowered.attrs or {}).get("const_name_to_constant", {}))
+    kernels = vm_build._filter_tir(vm_build._vmcodegen(builder, lowered, "bytecode"))
+    functions = {gv.name_hint: f for gv, f in kernels.functions_items()} if kernels is not None else {}
+    folder = tempfile.TemporaryDirectory(prefix="tvmpass-")
+    objects, hits = _compile_all(functions, target, cache, Path(folder.name))
+    sizes = {name: objects[symbol].stat().st_size for name, symbol in symbols.items() if symbol in objects}
+
+    def build_vm():
+        return vm_build._vmlink(builder, target, None, "default", [], constants)
+
+    return Compiled(build_vm, list(objects.values()), symbols, sizes, hits, folder)
+
+
+def kernel_symbol(function: tirx.PrimFunc, target: tvm.target.Target) -> str:
+    """Name a scheduled kernel after its content, for sharing between models."""
+    for attr in list(function.attrs or {}):
+        if attr not in ("s_tir", "tirx.noalias", "tirx.is_scheduled", "tirx.is_host_func"):
+            function = function.without_attr(attr)
+    text = "\n".join((function.script(), str(target), tvm.__version__, VERSION, _codegen_config()))
+    return "tvmpass_" + hashlib.sha256(text.encode()).hexdigest()[:24]
+
+
+def _codegen_config() -> str:
+    """Return TVM's own config keys in force: they change generated code."""
+    config = dict(tvm.transform.PassContext.current().config)
+    return json.dumps({k: str(v) for k, v in config.items() if not k.startswith("tvmpass.")}, sort_keys=True)
+
+
+def _rename(mod, symbols: Mapping[str, str]):
+    """Give every kernel its symbol as a name; equal kernels become one."""
+    fresh: dict[str, Any] = {}
+    result = tvm.IRModule(attrs=mod.attrs)
+    for variable, function in mod.functions_items():
+        if variable.name_hint in symbols:
+            symbol = symbols[variable.name_hint]
+            if symbol not in fresh:
+                fresh[symbol] = tvm.ir.GlobalVar(symbol)
+                relax.expr._update_type(fresh[symbol], variable.ty)
+                result[fresh[symbol]] = function.with_attr("global_symbol", symbol)
+        elif not isinstance(function, relax.Function):
+            result[variable] = function
+
+    def renamed(value):
+        if op_name(value) in ("relax.call_tir", "relax.call_tir_inplace"):
+            symbol = symbols[value.args[0].name_hint]
+            args = [fresh[symbol], *list(value.args)[1:]]
+            return relax.Call(value.op, args, value.attrs, list(value.ty_args), value.span, value.ty)
+        return value
+
+    from tvmpass.core.rebuild import map_values
+
+    for variable, function in mod.functions_items():
+        if isinstance(function, relax.Function):
+            result[variable] = map_values(function, renamed)
+    return result
+
+
+def _compile_all(functions: Mapping[str, Any], target, cache: CompileCache, folder: Path):
+    objects: dict[str, Path] = {}
+    todo: list[str] = []
+    hits = 0
+    for name in functions:
+        path = folder / f"{name}.o"
+        if name.startswith("tvmpass_") and cache.fetch(name, path):
+            hits += 1
+            objects[name] = path
+        else:
+            todo.append(name)
+    context = dict(tvm.transform.PassContext.current().config)
+    config = {k: v for k, v in context.items() if not k.startswith("tvmpass.")}
+
+    def work(name: str) -> Path:
+        path = folder / f"{name}.o"
+        with tvm.transform.PassContext(opt_level=3, config=config):
+            module = tvm.tirx.build(tvm.IRModule({name: functions[name]}), target)
+        module.write_to_file(str(path))
+        if name.startswith("tvmpass_"):
+            cache.store(name, path)
+        return path
+
+    # The longest kernels first, so that no thread is left with one at the end.
+    todo.sort(key=lambda n: (-_size(functions[n]), n))
+    with ThreadPoolExecutor(max(1, min(THREADS, os.cpu_count() or 1))) as pool:
+        for name, done in [(n, pool.submit(work, n)) for n in todo]:
+            try:
+                objects[name] = done.result()
+            except TvmpassError:
+                raise
+            except Exception as error:  # TVM raises several classes
+                raise TvmpassError(f"code generation of kernel {name} failed: {last_line(error)}") from error
+    return {name: objects[name] for name in functions}, hits
+
+
+def _size(function) -> int:
+    return sum(1 for _ in str(function.attrs)) if not isinstance(function, tirx.PrimFunc) else len(function.params)
+
+
+class Linker:
+    """What TVM's ``export_library`` calls to link: the C++ compiler, quietly."""
+
+    object_format = "o"
+
+    def __init__(self, compiler: str):
+        self.compiler = compiler
+
+    def __call__(self, output: str, objects: Sequence[str], **_: Any) -> None:
+        from tvm.support import cc
+
+        cc.create_shared(output, list(objects), cc=self.compiler)
+
+    def get_target_triple(self) -> str:
+        return str(tvm.target.codegen.llvm_get_system_triple())
+
+
+def link(compiled: Compiled, output: Path, compiler: str, extra: Sequence[Path] = ()) -> None:
+    """Link VM code, constants, kernels and ``extra`` objects into one library."""
+    executable = compiled.build_vm()
+    addons = [str(p) for p in (*compiled.objects, *extra)]
+    executable.export_library(str(output), fcompile=Linker(compiler), addons=addons)
