@@ -1,0 +1,253 @@
+"""Elementwise operators with the meaning tvmpass fixes: NaN, and integer division.
+
+A maximum with a known number is one compare and select, ``c > x ? c : x``, which
+LLVM turns into a single instruction and which keeps NaN; where both sides are
+unknown a second test for NaN is needed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+from tvm import relax, te, tirx
+
+from tvmpass.core.constants import constant_array
+
+Legalize = Callable[[relax.BlockBuilder, relax.Call], relax.Expr]
+
+
+def is_float(dtype) -> bool:
+    """Return True for floating point dtypes, bfloat16 and float8 among them."""
+    return str(dtype).startswith(("float", "bfloat"))
+
+
+def immediate(expr):
+    """Return a rank-0 constant as an immediate of its dtype, other expressions as they are."""
+    array = constant_array(expr)
+    if array is None or array.ndim:
+        return expr
+    return tirx.const(array.item(), str(expr.ty.dtype))
+
+
+def is_nan(value):
+    """Return the test for NaN; written as ``value != value`` the simplifier would drop it."""
+    return tirx.isnan(value)
+
+
+def broadcast(function, *operands, name: str) -> te.Tensor:
+    """Apply a scalar function to tensors and immediates under numpy broadcasting."""
+    shapes = [list(x.shape) if isinstance(x, te.Tensor) else [] for x in operands]
+    rank = max(len(shape) for shape in shapes)
+    shape: list = [1] * rank
+    for dims in shapes:
+        for axis, dim in enumerate(dims, rank - len(dims)):
+            if _is_one(shape[axis]):
+                shape[axis] = dim
+
+    def element(operand, dims, index):
+        if not isinstance(operand, te.Tensor):
+            return operand
+        own = index[rank - len(dims) :]
+        return operand(*[0 if _is_one(d) and not _is_one(s) else i
+                         for d, s, i in zip(dims, shape[rank - len(dims) :], own)])
+
+    return te.compute(
+        shape, lambda *index: function(*[element(x, d, index) for x, d in zip(operands, shapes)]), name=name
+    )
+
+
+def _is_one(dim) -> bool:
+    return int(dim) == 1 if isinstance(dim, (int, tirx.IntImm)) else False
+
+
+def _fill(value: float, dtype: str):
+    return tirx.const(value, dtype)
+
+
+def greater_of(a, b):
+    """Return the larger scalar, NaN where one is NaN."""
+    return _extreme(a, b, tirx.GT)
+
+
+def smaller_of(a, b):
+    """Return the smaller scalar, NaN where one is NaN."""
+    return _extreme(a, b, tirx.LT)
+
+
+def _extreme(a, b, wins):
+    if isinstance(a, tirx.FloatImm):
+        a, b = b, a
+    if isinstance(b, tirx.FloatImm):
+        if math.isnan(b.value):
+            return b
+        # False for NaN, which then passes through.
+        return tirx.Select(wins(b, a), b, a)
+    return tirx.Select(tirx.Or(wins(a, b), is_nan(a)), a, b)
+
+
+def _extreme_operator(scalar, name: str, stock: Legalize) -> Legalize:
+    def legalize(bb, call):
+        if not is_float(call.ty.dtype):
+            return stock(bb, call)
+        args = [immediate(arg) for arg in call.args]
+        if all(isinstance(arg, tirx.FloatImm) for arg in args):
+            args[0] = call.args[0]
+
+        def compute(a, b):
+            return broadcast(scalar, a, b, name=f"T_{name}")
+
+        return bb.call_te(compute, *args, primfunc_name_hint=name)
+
+    return legalize
+
+
+def _relu(bb, call):
+    dtype = str(call.ty.dtype)
+
+    def relu(x):
+        return broadcast(lambda v: tirx.Select(tirx.GT(_fill(0, dtype), v), _fill(0, dtype), v), x, name="T_relu")
+
+    return bb.call_te(relu, call.args[0], primfunc_name_hint="relu")
+
+
+def _sign(bb, call):
+    dtype = str(call.ty.dtype)
+
+    def scalar(v):
+        # Zero and NaN are what is left, and stay.
+        below = tirx.Select(tirx.LT(v, _fill(0, dtype)), _fill(-1, dtype), v)
+        return tirx.Select(tirx.GT(v, _fill(0, dtype)), _fill(1, dtype), below)
+
+    def unsigned(v):
+        return tirx.Select(tirx.GT(v, _fill(0, dtype)), _fill(1, dtype), _fill(0, dtype))
+
+    def sign(x):
+        return broadcast(unsigned if dtype.startswith("uint") else scalar, x, name="T_sign")
+
+    return bb.call_te(sign, call.args[0], primfunc_name_hint="tir_sign")
+
+
+def _clip(bb, call):
+    dtype = str(call.ty.dtype)
+    low, high = (arg.value for arg in call.args[1:3])
+    if not is_float(dtype):
+        limits = np.iinfo(dtype)
+        low, high = (int(min(max(bound, limits.min), limits.max)) for bound in (low, high))
+
+    def scalar(v):
+        raised = tirx.Select(tirx.GT(_fill(low, dtype), v), _fill(low, dtype), v)
+        return tirx.Select(tirx.LT(_fill(high, dtype), raised), _fill(high, dtype), raised)
+
+    return bb.call_te(lambda x: broadcast(scalar, x, name="T_clip"), call.args[0], primfunc_name_hint="clip")
+
+
+def nan_operators(stock: Callable[[str], Legalize]) -> dict[str, Legalize]:
+    """Return the elementwise operators that propagate NaN; ``stock`` gives TVM's own."""
+    return {
+        "relax.maximum": _extreme_operator(greater_of, "maximum", stock("relax.maximum")),
+        "relax.minimum": _extreme_operator(smaller_of, "minimum", stock("relax.minimum")),
+        "relax.nn.relu": _relu,
+        "relax.sign": _sign,
+        "relax.clip": _clip,
+    }
+
+
+def _guarded(divide, name: str, stock: Legalize) -> Legalize:
+    """Divide integers without a trap: x / 0 is 0, and the smallest value / -1 wraps.
+
+    A divisor that is a constant without 0 and -1 needs no guard.
+    """
+
+    def legalize(bb, call):
+        dtype = str(call.ty.dtype)
+        if is_float(dtype):
+            return stock(bb, call)
+        divisor = constant_array(call.args[1])
+        if divisor is not None and divisor.ndim == 0 and divisor.item() not in (0, -1):
+            return stock(bb, call)
+        signed = dtype.startswith("int")
+        is_quotient = name in ("divide", "floor_divide")
+
+        def scalar(a, b):
+            zero, one = _fill(0, dtype), _fill(1, dtype)
+            by_zero = tirx.EQ(b, zero)
+            if not signed:
+                return tirx.Select(by_zero, zero, divide(a, tirx.Select(by_zero, one, b)))
+            by_minus = tirx.EQ(b, _fill(-1, dtype))
+            safe = tirx.Select(tirx.Or(by_zero, by_minus), one, b)
+            # The smallest value has no negative: it wraps to itself.
+            smallest = _fill(int(np.iinfo(dtype).min), dtype)
+            negated = tirx.Select(tirx.EQ(a, smallest), smallest, zero - a) if is_quotient else zero
+            return tirx.Select(by_zero, zero, tirx.Select(by_minus, negated, divide(a, safe)))
+
+        def compute(a, b):
+            return broadcast(scalar, a, b, name=f"T_{name}")
+
+        args = [immediate(arg) for arg in call.args]
+        if not any(isinstance(arg, relax.Expr) and isinstance(arg.ty, relax.TensorType) for arg in args):
+            args[0] = call.args[0]
+        return bb.call_te(compute, *args, primfunc_name_hint=name)
+
+    return legalize
+
+
+def _shift(shift, name: str) -> Legalize:
+    """Shift by the width or more gives 0 (the sign, to the right), never a wild value."""
+
+    def legalize(bb, call):
+        dtype = str(call.ty.dtype)
+        bits = int("".join(c for c in dtype if c.isdigit()))
+
+        def scalar(a, b):
+            inside = tirx.And(tirx.GE(b, _fill(0, dtype)), tirx.LT(b, _fill(bits, dtype)))
+            beyond = shift(a, _fill(bits - 1, dtype)) if name == "right_shift" else _fill(0, dtype)
+            return tirx.Select(inside, shift(a, tirx.Select(inside, b, _fill(0, dtype))), beyond)
+
+        return bb.call_te(
+            lambda a, b: broadcast(scalar, a, b, name=f"T_{name}"), *call.args, primfunc_name_hint=name
+        )
+
+    return legalize
+
+
+def safe_operators(stock: Callable[[str], Legalize]) -> dict[str, Legalize]:
+    """Return integer operators that are defined for every operand."""
+    return {
+        "relax.divide": _guarded(tirx.truncdiv, "divide", stock("relax.divide")),
+        "relax.floor_divide": _guarded(tirx.floordiv, "floor_divide", stock("relax.floor_divide")),
+        "relax.mod": _guarded(tirx.truncmod, "mod", stock("relax.mod")),
+        "relax.floor_mod": _guarded(tirx.floormod, "floor_mod", stock("relax.floor_mod")),
+        "relax.left_shift": _shift(lambda a, b: a << b, "left_shift"),
+        "relax.right_shift": _shift(lambda a, b: a >> b, "right_shift"),
+    }
+
+
+def _logistic(v, dtype: str):
+    return _fill(1, dtype) / (_fill(1, dtype) + tirx.exp(-v))
+
+
+def _sigmoid(bb, call):
+    dtype = str(call.ty.dtype)
+    return bb.call_te(
+        lambda x: broadcast(lambda v: _logistic(v, dtype), x, name="T_sigmoid"),
+        call.args[0],
+        primfunc_name_hint="tir_sigmoid",
+    )
+
+
+def _silu(bb, call):
+    dtype = str(call.ty.dtype)
+
+    def scalar(v):
+        return v / (_fill(1, dtype) + tirx.exp(-v))
+
+    return bb.call_te(
+        lambda x: broadcast(scalar, x, name="T_silu"), call.args[0], primfunc_name_hint="silu"
+    )
+
+
+def activations() -> dict[str, Legalize]:
+    """Return activations written out, so that they fuse and vectorise as one expression."""
+    return {"relax.sigmoid": _sigmoid, "relax.nn.silu": _silu}

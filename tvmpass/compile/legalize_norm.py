@@ -1,0 +1,95 @@
+"""Softmax and normalisations over axes, in forms that schedule well."""
+
+from __future__ import annotations
+
+from tvm import te, tirx
+
+from .legalize_elementwise import Legalize
+from .legalize_reduce import _axes, accumulator, max_reducer, mean_of, reduce_axes
+
+
+def _exponentials(x: te.Tensor, axis: int):
+    """Return ``(shifted, exponentials, their sum)`` along an axis, in the accumulator dtype.
+
+    A NaN that the maximum loses comes back through the exponential of its own element.
+    """
+    dtype = accumulator(x.dtype)
+    top = reduce_axes(x, [axis], True, max_reducer(nan=False), name="T_softmax_max")
+
+    def at(tensor, index):
+        return tensor(*[0 if i == axis else v for i, v in enumerate(index)])
+
+    def shifted(*index):
+        return x(*index).astype(dtype) - at(top, index)
+
+    exponential = te.compute(x.shape, lambda *i: tirx.exp(shifted(*i)), name="T_softmax_exp")
+    total = reduce_axes(exponential, [axis], True, te.sum, name="T_softmax_sum")
+    return shifted, exponential, lambda index: at(total, index)
+
+
+def _softmax(bb, call):
+    def softmax(x):
+        axis = int(call.attrs.axis) % len(x.shape)
+        _, exponential, total = _exponentials(x, axis)
+        return te.compute(
+            x.shape, lambda *i: (exponential(*i) / total(i)).astype(x.dtype), name="T_softmax_norm"
+        )
+
+    return bb.call_te(softmax, call.args[0], primfunc_name_hint="softmax")
+
+
+def _log_softmax(bb, call):
+    def log_softmax(x):
+        axis = int(call.attrs.axis) % len(x.shape)
+        shifted, _, total = _exponentials(x, axis)
+        return te.compute(
+            x.shape, lambda *i: (shifted(*i) - tirx.log(total(i))).astype(x.dtype), name="T_log_softmax"
+        )
+
+    return bb.call_te(log_softmax, call.args[0], primfunc_name_hint="log_softmax")
+
+
+def _layer_norm(bb, call):
+    attrs = call.attrs
+
+    def layer_norm(x, *scales):
+        rank, dtype = len(x.shape), accumulator(x.dtype)
+        axes = _axes(attrs.axes, rank)
+
+        def at(tensor, index):
+            return tensor(*[0 if i in axes else v for i, v in enumerate(index)])
+
+        mean = mean_of(x, axes, True, name="T_layer_norm_mean")
+
+        def square(value, index):
+            centred = value - at(mean, index)
+            return centred * centred
+
+        variance = mean_of(x, axes, True, square, name="T_layer_norm_variance")
+        factor = te.compute(
+            variance.shape,
+            lambda *i: tirx.const(1, dtype) / tirx.sqrt(variance(*i) + tirx.const(float(attrs.epsilon), dtype)),
+            name="T_layer_norm_factor",
+        )
+
+        def compute(*index):
+            value = (x(*index).astype(dtype) - at(mean, index)) * at(factor, index)
+            inner = [index[axis] for axis in axes]
+            if attrs.scale:
+                value = value * scales[0](*inner).astype(dtype)
+            if attrs.center:
+                value = value + scales[1](*inner).astype(dtype)
+            return value.astype(x.dtype)
+
+        return te.compute(x.shape, compute, name="T_layer_norm")
+
+    return bb.call_te(layer_norm, *call.args, primfunc_name_hint="layer_norm")
+
+
+def normalisations() -> dict[str, Legalize]:
+    """Return the legalisations of softmax, log-softmax and layer norm."""
+    return {
+        "relax.nn.softmax": _softmax,
+        "relax.nn.log_softmax": _log_softmax,
+        "relax.nn.layer_norm": _layer_norm,
+    }
