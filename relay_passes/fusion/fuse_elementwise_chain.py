@@ -49,7 +49,7 @@ class FuseElementwiseChain(ProposalRule):
                 continue
             tree = self.tree(view, var)
             taken.update(tree)
-            parts += [v for v in tree if v is not var and _is_broadcast(view, v)]
+            parts += [v for v in tree if not v.same_as(var) and _is_broadcast(view, v)]
             yield from self._site(view, var, tree, anchored)
         for var in parts:
             tree = self.tree(view, var)
@@ -63,7 +63,7 @@ class FuseElementwiseChain(ProposalRule):
         producer = next(p for p in _producers(view, root))
         if not same_block(view, producer, root):
             return CROSSES_DATAFLOW_BLOCK(value=producer.name, other=root.name)
-        readers = [view.op(u) or "other" for u in view.users[producer] if u is not root]
+        readers = [view.op(u) or "other" for u in view.users[producer] if not u.same_as(root)]
         return ESCAPES(value=producer.name, readers=readers + ["output"] * (producer in view.outputs))
 
     def propose(self, site):

@@ -8,6 +8,7 @@ import numpy as np
 import tvm
 from tvm import relax, tirx
 
+from tvmpass.core.rebuild import flatten
 from tvmpass.core.source import with_origin
 
 NAMES = "xyzuvw"
@@ -37,11 +38,12 @@ def graph(body: Callable, *inputs: Sequence, dataflow: bool = True):
         result = body(*params)
         many = isinstance(result, tuple)
         parts = result if many else (result,)
+        emitted: dict = {}
         if dataflow:
             with builder.dataflow():
-                outputs = [builder.emit_output(p) for p in parts]
+                outputs = [builder.emit_output(flatten(builder, p, emitted)) for p in parts]
         else:
-            outputs = [builder.emit(p) for p in parts]
+            outputs = [builder.emit(flatten(builder, p, emitted)) for p in parts]
         builder.emit_func_output(relax.Tuple(outputs) if many else outputs[0])
     return relax.transform.CanonicalizeBindings()(builder.finalize())
 
