@@ -19,9 +19,9 @@ from .source import origin, with_origin
 def normalize(mod, expr, names: Iterable[str] = (), dataflow: bool = True) -> tuple[list, Any]:
     """Flatten a nested call tree; return ``(bindings, value)`` with types deduced.
 
-    Every call in the tree that carries no source nodes gets ``names``.
+    A call used twice is computed once.  Every call in the tree that carries no
+    source nodes gets ``names``.
     """
-    expr = _stamp(expr, tuple(names))
     if isinstance(expr, (relax.Var, tvm.ir.GenericConst, relax.ShapeExpr)):
         return [], expr
     builder = relax.BlockBuilder(mod)
@@ -29,26 +29,38 @@ def normalize(mod, expr, names: Iterable[str] = (), dataflow: bool = True) -> tu
         builder._begin_dataflow_block()
     else:
         builder._begin_binding_block()
-    result = builder.emit(expr)
+    result = builder.emit(flatten(builder, expr, {}, tuple(names)))
     bindings = list(builder._end_block().bindings)
     last = bindings.pop()
     assert last.var.same_as(result)
     return bindings, last.value
 
 
-def _stamp(expr, names: tuple[str, ...]):
-    if not isinstance(expr, (relax.Call, relax.Tuple, relax.TupleGetItem)):
-        return expr
+def flatten(builder, expr, emitted: dict, names: Iterable[str] = ()):
+    """Return ``expr`` over variables only; the calls it contains are emitted once.
+
+    Done here and not by TVM's normaliser, which drops the source nodes of the
+    calls that it rebuilds.
+    """
+
+    def operand(arg):
+        if isinstance(arg, relax.Tuple):
+            return relax.Tuple([operand(item) for item in arg.fields])
+        if not isinstance(arg, (relax.Call, relax.TupleGetItem)):
+            return arg
+        if arg not in emitted:
+            emitted[arg] = builder.emit(flatten(builder, arg, emitted, names))
+        return emitted[arg]
+
     if isinstance(expr, relax.Tuple):
-        return relax.Tuple([_stamp(e, names) for e in expr.fields])
+        return operand(expr)
     if isinstance(expr, relax.TupleGetItem):
-        inner = _stamp(expr.tuple_value, names)
-        made = expr if inner is expr.tuple_value else relax.TupleGetItem(inner, expr.index, expr.span)
-        return made if origin(made) else with_origin(made, names)
-    args = [_stamp(a, names) for a in expr.args]
-    made = expr
-    if any(a is not b for a, b in zip(args, expr.args)):
+        made = relax.TupleGetItem(operand(expr.tuple_value), expr.index, expr.span)
+    elif isinstance(expr, relax.Call):
+        args = [operand(arg) for arg in expr.args]
         made = relax.Call(expr.op, args, expr.attrs, list(expr.ty_args), expr.span)
+    else:
+        return expr
     return made if origin(made) else with_origin(made, names)
 
 
