@@ -18,10 +18,11 @@ ENTRY_POINTS = "tvmpass.rules"
 @functools.cache
 def builtin_rules() -> tuple[Rule, ...]:
     """Return one instance of every rule that ships with tvmpass, in order."""
-    import relay_passes
     import tir_passes
+    from relay_passes import fusion, layout, recognize, simplify
 
-    return tuple(rule() for rule in (*relay_passes.RULES, *tir_passes.RULES))
+    packages = (simplify, recognize, layout, fusion, tir_passes)
+    return tuple(rule() for package in packages for rule in package.RULES)
 
 
 @functools.cache

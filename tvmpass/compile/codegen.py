@@ -70,7 +70,7 @@ def compile_model(mod, target: tvm.target.Target, cache: CompileCache) -> Compil
 
 def kernel_symbol(function: tirx.PrimFunc, target: tvm.target.Target) -> str:
     """Name a scheduled kernel after its content, for sharing between models."""
-    for attr in list(function.attrs or {}):
+    for attr in dict(function.attrs or {}):
         if attr not in ("s_tir", "tirx.noalias", "tirx.is_scheduled", "tirx.is_host_func"):
             function = function.without_attr(attr)
     text = "\n".join((function.script(), str(target), tvm.__version__, VERSION, _codegen_config()))

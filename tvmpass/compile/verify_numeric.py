@@ -109,7 +109,7 @@ class NumericVerifier:
             main = relax.Function(params, relax.SeqExpr([block], out), fresh.ret_ty)
         else:
             main = made.function
-            for attr in list(main.attrs or {}):
+            for attr in dict(main.attrs or {}):
                 main = main.without_attr(attr)
         mod["main"] = main.with_attr("global_symbol", "main")
         mod = relax.transform.Normalize()(mod)
