@@ -1,0 +1,32 @@
+"""Scheduling steps on TIR, one rule per file.
+
+A step checks one kernel as scheduled so far and changes its schedule; steps in
+a row with their options are a recipe (`tir_passes.recipes`), and every step is
+also a TVM pass: ``TileMatmul(m=6, n=64).as_pass()``.
+"""
+
+from .decompose_reduction import DecomposeReduction
+from .inline_neighbours import InlineNeighbours
+from .parallelize_outer import ParallelizeOuter
+from .stage_padding import StagePadding
+from .tile_conv import TileConv
+from .tile_elementwise import TileElementwise
+from .tile_matmul import TileMatmul
+from .tile_reduce import TileReduce
+from .tile_window import TileWindow
+from .unroll_inner import UnrollInner
+from .vectorize_inner import VectorizeInner
+
+RULES = (
+    InlineNeighbours,
+    TileMatmul,
+    TileConv,
+    TileWindow,
+    TileReduce,
+    TileElementwise,
+    StagePadding,
+    ParallelizeOuter,
+    VectorizeInner,
+    UnrollInner,
+    DecomposeReduction,
+)

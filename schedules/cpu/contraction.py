@@ -1,0 +1,126 @@
+"""Which axes of a contraction-like anchor are tiled, and with what tile."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tvmpass.core.kernels import contraction_operands, own_reads
+from tvmpass.core.nest import Stage, extent, variables
+
+from .registers import VECTOR_REGISTERS, RegisterTile, contraction_tiles, tile_cycles
+from .tile import vector_lanes
+
+
+@dataclass(frozen=True)
+class Axes:
+    """Positions among the anchor's spatial iterators.
+
+    ``n`` is the contiguous axis of the output, ``m`` the axis (or several
+    adjacent ones, walked as one) along which a loaded vector is used again,
+    ``row`` the image row axis of a windowed operator.
+    """
+
+    n: int
+    m: tuple[int, ...]
+    row: int | None
+
+
+def find_axes(anchor: Stage) -> Axes:
+    """Choose the axes from the anchor's access pattern."""
+    spatial = anchor.spatial
+    n = len(spatial) - 1
+    operands = contraction_operands(anchor) or ()
+    wide = [i for i in range(n) if extent(spatial[i]) != 1]
+    reuse = wide
+    for load in operands:
+        used = set().union(*map(variables, load.indices))
+        if spatial[n].var in used:
+            free = [i for i in wide if spatial[i].var not in used]
+            reuse = free if free else reuse
+    if not reuse:
+        return Axes(n, (), None)
+    m = reuse[-1]
+    row = m - 1 if m - 1 in wide and _windowed(anchor, m - 1) else None
+    if row is None and m - 1 in wide and m - 1 in reuse and _same_roles(anchor, m - 1, m):
+        return Axes(n, (m - 1, m), None)
+    return Axes(n, (m,), row)
+
+
+def _windowed(anchor: Stage, position: int) -> bool:
+    """Is the axis read together with a reduction iterator wider than one?"""
+    var = anchor.spatial[position].var
+    moving = {iv.var for iv in anchor.reduce if extent(iv) != 1}
+    return any(var in used and used & moving for load in own_reads(anchor) for used in map(variables, load.indices))
+
+
+def _same_roles(anchor: Stage, a: int, b: int) -> bool:
+    """May two adjacent axes be walked as one: both free, or both plain, in each read?"""
+    first, second = anchor.spatial[a].var, anchor.spatial[b].var
+    if extent(anchor.spatial[a]) is None or extent(anchor.spatial[b]) is None:
+        return False
+    if _windowed(anchor, a) or _windowed(anchor, b):
+        return False
+    for load in own_reads(anchor):
+        used = set().union(*map(variables, load.indices))
+        if (first in used) != (second in used):
+            return False
+        if first in used and not _plain_pair(anchor, load, first, second):
+            return False
+    return True
+
+
+def _plain_pair(anchor: Stage, load, first, second) -> bool:
+    """Do the two variables index neighbouring dimensions with unit stride and no gap?"""
+    indices = list(load.indices)
+    places = {v: [i for i, e in enumerate(indices) if v in variables(e)] for v in (first, second)}
+    if len(places[first]) != 1 or len(places[second]) != 1 or places[second][0] != places[first][0] + 1:
+        return False
+    sizes = {iv.var: extent(iv) for iv in anchor.spatial}
+    dim = load.source.shape[places[second][0]]
+    return str(dim).replace("T.int64(", "").rstrip(")") == str(sizes[second])
+
+
+def reduction_depth(anchor: Stage) -> int:
+    """Return the number of steps of the reduction, symbolic extents taken as 64."""
+    depth = 1
+    for iv in anchor.reduce:
+        depth *= extent(iv) or 64
+    return depth
+
+
+def contraction_choices(anchor: Stage, axes: Axes, widest: int) -> list[RegisterTile]:
+    """Return register tiles for a matmul or convolution, best guess first."""
+    size = extent(anchor.spatial[axes.n])
+    lanes = vector_lanes(size, widest)
+    groups = -(-size // lanes) if size else 1
+    rows = _rows(anchor, axes)
+    return contraction_tiles(rows, groups, reduction_depth(anchor), lanes)
+
+
+def _rows(anchor: Stage, axes: Axes) -> int | None:
+    if not axes.m:
+        return 1
+    rows = 1
+    for position in axes.m:
+        size = extent(anchor.spatial[position])
+        if size is None:
+            return None
+        rows *= size
+    return rows
+
+
+def window_choices(anchor: Stage, axes: Axes, widest: int) -> list[RegisterTile]:
+    """Return register tiles for a depthwise convolution or a pooling window."""
+    size = extent(anchor.spatial[axes.n])
+    lanes = vector_lanes(size, widest)
+    groups = -(-size // lanes) if size else 1
+    rows = _rows(anchor, axes)
+    ranked = []
+    for vectors in (1, 2, 4):
+        for m in range(1, min(rows or 4, 10) + 1):
+            if m * vectors > VECTOR_REGISTERS // 3 or vectors > groups:
+                continue
+            tiles = -(-groups // vectors) * (-(-rows // m) if rows else 64.0 / m)
+            ranked.append((tiles * tile_cycles(m, vectors, lanes, reduction_depth(anchor), 6.0), -m, RegisterTile(m, vectors, lanes)))
+    ranked.sort(key=lambda item: item[:2])
+    return [tile for _, _, tile in ranked]

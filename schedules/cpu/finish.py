@@ -1,0 +1,19 @@
+"""The steps that every kernel gets, scheduled or not."""
+
+from __future__ import annotations
+
+from tvm import s_tir, tirx
+
+from .loops import decompose_reductions
+
+
+def finish_function(func: tirx.PrimFunc, fast_math: bool) -> tirx.PrimFunc:
+    """Return ``func`` with every reduction started outside of its loops.
+
+    A reduction over no elements (an extent of 0, known or met at run time)
+    then leaves its start value instead of stale memory.
+    """
+    schedule = s_tir.Schedule(func)
+    decompose_reductions(schedule)
+    made = schedule.mod["main"]
+    return made.with_attrs(func.attrs) if func.attrs else made

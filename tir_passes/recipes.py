@@ -1,0 +1,195 @@
+"""Recipes: which steps with which options each kind of kernel may get.
+
+A recipe prints and parses as ``tile-matmul{m=6,n=64} vectorize-inner``.
+`recipes` lists at most 32 per kernel, the library's own choice first; the order
+is deterministic and asks no cost model.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import tvm
+from tvm import s_tir, tirx
+
+from schedules.cpu.contraction import contraction_choices, find_axes, window_choices
+from schedules.cpu.finish import finish_function
+from schedules.cpu.machine import vector_lanes_of
+from tvmpass.core.decision import Refusal
+from tvmpass.core.errors import UsageError, nearest
+from tvmpass.core.kernels import Kernel, classify
+from tvmpass.core.nest import extent, stages
+from tvmpass.core.options import Options
+
+from .decompose_reduction import DecomposeReduction
+from .inline_neighbours import InlineNeighbours
+from .parallelize_outer import ParallelizeOuter
+from .stage_padding import StagePadding
+from .step import Step
+from .tile_conv import TileConv
+from .tile_elementwise import TileElementwise
+from .tile_matmul import TileMatmul
+from .tile_reduce import TileReduce
+from .tile_window import TileWindow
+from .unroll_inner import UnrollInner
+from .vectorize_inner import VectorizeInner
+
+LIMIT = 32
+_STEP = re.compile(r"([a-z][a-z0-9-]*)(?:\{([^{}]*)\})?(?:\s+|$)")
+
+RECIPE_VERSION = {
+    "matmul": 1,
+    "conv": 1,
+    "depthwise": 1,
+    "pool": 1,
+    "reduce": 1,
+    "norm-softmax": 1,
+    "elementwise": 1,
+    "movement": 1,
+    "other": 1,
+}
+"""The version of each kernel kind's recipes for LLVM targets."""
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """An ordered tuple of scheduling steps with their options."""
+
+    steps: tuple[Step, ...]
+
+    def __str__(self) -> str:
+        return " ".join(map(str, self.steps))
+
+
+def parse_recipe(text: str) -> Recipe:
+    """Return the recipe that prints as ``text``; `UsageError` names what is wrong."""
+    from tir_passes import RULES
+
+    known = {rule.rule_name(): rule for rule in RULES}
+    steps, position, text = [], 0, text.strip()
+    while position < len(text):
+        found = _STEP.match(text, position)
+        if found is None:
+            raise UsageError(f"recipe {text!r}: expected a step name at {text[position:position + 20]!r}")
+        name, options = found.groups()
+        if name not in known:
+            raise UsageError(f"recipe {text!r}: unknown step {name!r}{nearest(name, known)}")
+        steps.append(known[name].parse_options(options or ""))
+        position = found.end()
+    return Recipe(tuple(steps))
+
+
+def apply_recipe(recipe: Recipe, func: tirx.PrimFunc, target: tvm.target.Target) -> tirx.PrimFunc | Refusal:
+    """Return ``func`` scheduled by ``recipe``, attributes kept, or the first refusal."""
+    kernel = classify(func)
+    schedule = s_tir.Schedule(func)
+    for step in recipe.steps:
+        result = step.apply(schedule, kernel)
+        if isinstance(result, Refusal):
+            return result
+        schedule = result
+    made = schedule.mod["main"]
+    return made.with_attrs(func.attrs) if func.attrs else made
+
+
+def finish(func: tirx.PrimFunc, target: tvm.target.Target, options: Options) -> tirx.PrimFunc:
+    """Return ``func`` with what every kernel needs, scheduled or not."""
+    return finish_function(func, options.fast_math)
+
+
+def recipes(kernel: Kernel, target: tvm.target.Target, options: Options) -> list[Recipe]:
+    """Return the recipes for ``kernel``, the library's choice first, at most 32."""
+    if target.kind.name != "llvm" or options.tile == "off":
+        return []
+    maker = {
+        "matmul": _contractions,
+        "conv": _contractions,
+        "depthwise": _windows,
+        "pool": _windows,
+        "reduce": _reductions,
+        "elementwise": _injective,
+        "movement": _injective,
+    }.get(kernel.kind)
+    if maker is None:
+        return []
+    lanes = vector_lanes_of(target, kernel.dtypes)
+    threads = (ParallelizeOuter(),) if options.threads > 1 else ()
+    made: dict[Recipe, None] = {}
+    for steps in maker(kernel, lanes, threads, options):
+        made.setdefault(Recipe(tuple(steps)))
+    return list(made)[:LIMIT]
+
+
+def _anchor(kernel: Kernel):
+    return next(part for part in stages(kernel.func) if part.name == kernel.anchor)
+
+
+def _contractions(kernel: Kernel, lanes: int, threads, options: Options) -> Iterable[tuple[Step, ...]]:
+    anchor = _anchor(kernel)
+    axes = find_axes(anchor)
+    padded = _is_padded(kernel)
+    choices = contraction_choices(anchor, axes, lanes)
+    depth = [extent(iv) for iv in anchor.reduce]
+    k = 4 if depth and depth[-1] and depth[-1] % 4 == 0 else 1
+    for tile in choices[:10]:
+        n = tile.vectors * tile.lanes
+        if kernel.kind == "matmul":
+            steps: tuple[Step, ...] = (TileMatmul(m=tile.m, n=n, lanes=tile.lanes),)
+        elif padded:
+            steps = (TileConv(m=tile.m, n=n, lanes=tile.lanes, rows=8), StagePadding())
+        else:
+            steps = (TileConv(m=tile.m, n=n, lanes=tile.lanes),)
+        yield (InlineNeighbours(), *steps, *threads, VectorizeInner(), UnrollInner(k=k), DecomposeReduction())
+
+
+def _windows(kernel: Kernel, lanes: int, threads, options: Options) -> Iterable[tuple[Step, ...]]:
+    anchor = _anchor(kernel)
+    axes = find_axes(anchor)
+    steps: int = 1
+    for iv in anchor.reduce:
+        steps *= extent(iv) or 1000
+    k = 0 if steps <= 49 else 1
+    for tile in window_choices(anchor, axes, lanes)[:10]:
+        n = tile.vectors * tile.lanes
+        if _is_padded(kernel):
+            first = (TileWindow(m=tile.m, n=n, lanes=tile.lanes, rows=8), StagePadding(per="channels"))
+        else:
+            first = (TileWindow(m=tile.m, n=n, lanes=tile.lanes),)
+        yield (InlineNeighbours(), *first, *threads, VectorizeInner(), UnrollInner(k=k), DecomposeReduction())
+
+
+def _reductions(kernel: Kernel, lanes: int, threads, options: Options) -> Iterable[tuple[Step, ...]]:
+    anchor = _anchor(kernel)
+    if not anchor.spatial:
+        return
+    for vectors in (4, 2, 1):
+        yield (
+            InlineNeighbours(),
+            TileReduce(n=vectors * lanes, lanes=lanes),
+            *threads,
+            VectorizeInner(),
+            UnrollInner(),
+            DecomposeReduction(),
+        )
+
+
+def _injective(kernel: Kernel, lanes: int, threads, options: Options) -> Iterable[tuple[Step, ...]]:
+    for vectors in (4, 2, 1):
+        yield (
+            InlineNeighbours(),
+            TileElementwise(n=vectors * lanes, lanes=lanes),
+            *threads,
+            VectorizeInner(),
+        )
+
+
+def _is_padded(kernel: Kernel) -> bool:
+    from schedules.cpu.inline import is_guarded
+
+    return any(p.name in kernel.prologue and is_guarded(p.block) for p in stages(kernel.func))
+
+
+__all__ = ["RECIPE_VERSION", "Recipe", "apply_recipe", "finish", "functools", "parse_recipe", "recipes"]
