@@ -15,7 +15,7 @@ from .decision import Estimate, Refusal, RefusalKind
 from .engine import Sites, run_as_pass
 from .options import Options
 from .rule import ProposalRule
-from .site import Candidate, FunctionView, Site
+from .site import Candidate, FunctionView, Site, same_shape, shape_of
 
 BEAM_WIDTH = 512
 """States kept per step; below it the search is exact dynamic programming."""
@@ -106,10 +106,7 @@ def plan_function(
     if options.fusion == "always":
         _choose_always(proposals)
         return plan
-    every = [c for p in proposals for c in p.candidates]
-    pricer.prepare(view, every)
-    for proposal in proposals:
-        proposal.prices = [pricer.estimate(view, c) for c in proposal.candidates]
+    _price(view, proposals, pricer, options)
     plan.exact = _choose_best(proposals, options.min_speedup)
     if not plan.exact:
         sites.ledger.note(f"{view.name}: fusion plan kept {BEAM_WIDTH} states a step, it may not be the best one")
@@ -127,6 +124,44 @@ def _gather(view: FunctionView, rule: ProposalRule, sites: Sites) -> list[Propos
             continue
         found.append(Proposal(site, candidates))
     return found
+
+
+def _price(view: FunctionView, proposals: Sequence[Proposal], pricer: Pricer, options: Options) -> None:
+    """Price the candidates; those inside one that surely does better need no price.
+
+    A candidate whose members all have the root's shape computes every element
+    once, as its parts do: where it pays, no part of it can pay more, so the
+    candidates strictly inside it are ``contained``.  All others are priced.
+    """
+    every = [c for p in proposals for c in p.candidates]
+    sets = {id(c): frozenset(c.bindings) for c in every}
+    holders = [c for c in every if len(c.bindings) > 1 and _same_shapes(c)]
+    inside: dict[int, list[Candidate]] = {}
+    by_binding: dict = {}
+    for holder in holders:
+        for var in holder.bindings:
+            by_binding.setdefault(var, []).append(holder)
+    for candidate in every:
+        near = by_binding.get(candidate.bindings[0], ())
+        inside[id(candidate)] = [h for h in near if sets[id(candidate)] < sets[id(h)]]
+    outer = [c for c in every if not inside[id(c)]]
+    pricer.prepare(view, outer)
+    prices: dict[int, Price | str] = {id(c): pricer.estimate(view, c) for c in outer}
+
+    def pays(candidate: Candidate) -> bool:
+        price = prices.get(id(candidate))
+        return isinstance(price, Price) and price.eligible(options.min_speedup) and price.gain > 0
+
+    rest = [c for c in every if inside[id(c)] and not any(pays(h) for h in inside[id(c)])]
+    pricer.prepare(view, rest)
+    prices.update({id(c): pricer.estimate(view, c) for c in rest})
+    for proposal in proposals:
+        proposal.prices = [prices.get(id(c), "contained") for c in proposal.candidates]
+
+
+def _same_shapes(candidate: Candidate) -> bool:
+    shape = shape_of(candidate.root)
+    return all(same_shape(shape_of(v), shape) for v in candidate.bindings)
 
 
 def _choose_always(proposals: Sequence[Proposal]) -> None:
@@ -218,7 +253,11 @@ def settle(plan: Plan, sites: Sites, options: Options, rolled_back: dict[int, Re
 def _settle_loser(proposal: Proposal, sites: Sites, options: Options, owner: dict) -> None:
     site = proposal.site
     pairs = list(zip(proposal.candidates, proposal.prices))
-    could = [c for c, p in pairs if p == "always" or (isinstance(p, Price) and p.eligible(options.min_speedup))]
+    could = [
+        c
+        for c, p in pairs
+        if p in ("always", "contained") or (isinstance(p, Price) and p.eligible(options.min_speedup))
+    ]
     for candidate in could:
         winner = next((owner[v] for v in candidate.bindings if v in owner), None)
         if winner is not None:
