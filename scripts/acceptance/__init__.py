@@ -1,0 +1,1 @@
+"""The acceptance points, one file per topic; run by scripts/accept.py."""
