@@ -66,7 +66,7 @@ def _clamp(index, extent):
 
 
 def _gather_elements(bb, call):
-    axis = int(call.attrs.axis)
+    axis = int(call.attrs.axis) % call.args[0].ty.ndim
 
     def gather(data, indices):
         def compute(*i):

@@ -1,7 +1,34 @@
-"""Converters that replace or correct those of the stock ONNX importer."""
+"""Converters that replace those of the stock ONNX importer, by operator name.
+
+A converter is called as ``converter(bb, inputs, attrs, opset, stock)`` with the
+Relax expressions of the node's inputs (None where left out), its attributes as
+Python values (strings as bytes), the opset, and the stock conversion to fall
+back on.  It returns a Relax expression; what it leaves unbound is bound by the
+importer.
+"""
 
 from __future__ import annotations
 
-CONVERTERS = {}
-EXPANDED = frozenset({"Celu", "Swish", "SoftmaxCrossEntropyLoss", "NegativeLogLikelihoodLoss", "BlackmanWindow",
-                      "HammingWindow", "HannWindow", "CenterCropPad", "RotaryEmbedding", "SwiGLU"})
+from .onnx_fix_elementwise import ELEMENTWISE
+from .onnx_fix_norm import NORMALISATION
+from .onnx_fix_shape import SHAPES
+
+CONVERTERS = {**ELEMENTWISE, **NORMALISATION, **SHAPES}
+
+# Operators that are replaced by the function body of the ONNX standard: the
+# stock importer has no converter, or one of another meaning (its Attention is
+# that of ONNX Runtime's own domain).
+EXPANDED = frozenset(
+    {
+        "AffineGrid",
+        "Attention",
+        "BlackmanWindow",
+        "CenterCropPad",
+        "HammingWindow",
+        "HannWindow",
+        "NegativeLogLikelihoodLoss",
+        "RotaryEmbedding",
+        "SoftmaxCrossEntropyLoss",
+        "SwiGLU",
+    }
+)
