@@ -5,3 +5,7 @@ by Relax; every class and operator name here says Relax.  Each sub-package holds
 one kind of rule, one rule per file, and lists them in ``RULES`` in the order in
 which they run.
 """
+
+from . import fusion, layout, recognize, simplify
+
+RULES = (*simplify.RULES, *recognize.RULES, *layout.RULES, *fusion.RULES)

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import numpy as np
 import tvm
-from tvm import relax
 
+from tvmpass.core.constants import make_constant
 from tvmpass.core.site import FunctionView, op_name
 
 
@@ -70,8 +70,7 @@ def with_divisor(view: FunctionView, expr) -> tuple | None:
 
 def constant(array: np.ndarray, dtype: str | None = None):
     """Return a Relax constant of exactly ``dtype`` (the array's by default)."""
-    dtype = dtype or array.dtype.name
-    return relax.const(np.ascontiguousarray(array.astype(dtype, copy=False)), dtype)
+    return make_constant(np.asarray(array).astype(dtype or array.dtype, copy=False))
 
 
 def axes_of(axes, rank: int) -> tuple[int, ...]:
@@ -79,6 +78,13 @@ def axes_of(axes, rank: int) -> tuple[int, ...]:
     if axes is None:
         return tuple(range(rank))
     return tuple(sorted(int(a) % rank for a in axes))
+
+
+def axes_of_transpose(call) -> list[int]:
+    """Return the axes of a ``permute_dims``; without any it reverses them."""
+    rank = call.args[0].ty.ndim
+    axes = call.attrs.axes
+    return [int(a) % rank for a in axes] if axes is not None else list(range(rank))[::-1]
 
 
 def _same_bits(array: np.ndarray, first: np.generic) -> bool:

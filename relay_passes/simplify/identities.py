@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
-from relay_passes.operands import call_of, either_order, uniform_of
+from relay_passes.operands import axes_of_transpose, call_of, either_order, uniform_of
 from tvmpass.core.decision import Refusal, RefusalKind
 from tvmpass.core.site import dtype_of, op_name, same_shape, shape_of
 
@@ -145,9 +145,7 @@ def _unmoved(view, call) -> Identity | None:
 
 
 def _transpose(view, call) -> Identity | None:
-    axes = call.attrs.axes
-    rank = call.args[0].ty.ndim
-    order = [int(a) % rank for a in axes] if axes is not None else list(range(rank))[::-1]
+    order = axes_of_transpose(call)
     return Identity(call.args[0]) if order == sorted(order) else None
 
 
