@@ -61,7 +61,7 @@ def slim(booster) -> dict[str, Any]:
     for tree in document["learner"]["gradient_booster"]["model"]["trees"]:
         nodes = len(tree["left_children"])
         for name in ("base_weights", "loss_changes", "sum_hessian"):
-            tree[name] = [0] * nodes
+            tree[name] = [0.0] * nodes
         tree["split_conditions"] = [float(f"{v:.{_DIGITS}g}") for v in tree["split_conditions"]]
         tree["default_left"] = [0] * nodes
     return document
