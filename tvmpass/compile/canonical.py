@@ -27,12 +27,13 @@ GenericConst = tvm.ir.GenericConst
 
 # Operators that broadcast all their tensor operands together.
 BROADCASTING = frozenset(
-    "relax." + name
+    f"relax.{name}"
     for name in (
-        "add subtract multiply divide power floor_divide mod floor_mod maximum minimum equal not_equal less "
-        "less_equal greater greater_equal logical_and logical_or logical_xor bitwise_and bitwise_or "
-        "bitwise_xor left_shift right_shift where atan2"
-    ).split()
+        *("add", "subtract", "multiply", "divide", "power", "atan2", "maximum", "minimum", "where"),
+        *("floor_divide", "mod", "floor_mod", "left_shift", "right_shift"),
+        *("equal", "not_equal", "less", "less_equal", "greater", "greater_equal"),
+        *("logical_and", "logical_or", "logical_xor", "bitwise_and", "bitwise_or", "bitwise_xor"),
+    )
 )
 
 

@@ -50,8 +50,12 @@ def broadcast(function, *operands, name: str) -> te.Tensor:
         if not isinstance(operand, te.Tensor):
             return operand
         own = index[rank - len(dims) :]
-        return operand(*[0 if _is_one(d) and not _is_one(s) else i
-                         for d, s, i in zip(dims, shape[rank - len(dims) :], own)])
+        return operand(
+            *[
+                0 if _is_one(d) and not _is_one(s) else i
+                for d, s, i in zip(dims, shape[rank - len(dims) :], own)
+            ]
+        )
 
     return te.compute(
         shape, lambda *index: function(*[element(x, d, index) for x, d in zip(operands, shapes)]), name=name
@@ -107,7 +111,9 @@ def _relu(bb, call):
     dtype = str(call.ty.dtype)
 
     def relu(x):
-        return broadcast(lambda v: tirx.Select(tirx.GT(_fill(0, dtype), v), _fill(0, dtype), v), x, name="T_relu")
+        return broadcast(
+            lambda v: tirx.Select(tirx.GT(_fill(0, dtype), v), _fill(0, dtype), v), x, name="T_relu"
+        )
 
     return bb.call_te(relu, call.args[0], primfunc_name_hint="relu")
 
@@ -243,9 +249,7 @@ def _silu(bb, call):
     def scalar(v):
         return v / (_fill(1, dtype) + tirx.exp(-v))
 
-    return bb.call_te(
-        lambda x: broadcast(scalar, x, name="T_silu"), call.args[0], primfunc_name_hint="silu"
-    )
+    return bb.call_te(lambda x: broadcast(scalar, x, name="T_silu"), call.args[0], primfunc_name_hint="silu")
 
 
 def activations() -> dict[str, Legalize]:

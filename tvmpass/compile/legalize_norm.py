@@ -68,7 +68,9 @@ def _layer_norm(bb, call):
         variance = mean_of(x, axes, True, square, name="T_layer_norm_variance")
         factor = te.compute(
             variance.shape,
-            lambda *i: tirx.const(1, dtype) / tirx.sqrt(variance(*i) + tirx.const(float(attrs.epsilon), dtype)),
+            lambda *i: (
+                tirx.const(1, dtype) / tirx.sqrt(variance(*i) + tirx.const(float(attrs.epsilon), dtype))
+            ),
             name="T_layer_norm_factor",
         )
 

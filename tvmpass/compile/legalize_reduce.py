@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-import tvm
 from tvm import relax, te, tirx, topi
 
 from .legalize_elementwise import Legalize, is_float, is_nan
@@ -34,9 +33,11 @@ def reduce_axes(x: te.Tensor, axes: list[int], keepdims: bool, reduce, element=N
     rank = len(x.shape)
     steps = {axis: te.reduce_axis((0, x.shape[axis]), f"k{axis}") for axis in axes}
     kept = [axis for axis in range(rank) if axis not in steps]
-    shape = [1 if axis in steps else x.shape[axis] for axis in range(rank)] if keepdims else [
-        x.shape[axis] for axis in kept
-    ]
+    shape = (
+        [1 if axis in steps else x.shape[axis] for axis in range(rank)]
+        if keepdims
+        else [x.shape[axis] for axis in kept]
+    )
 
     def compute(*index):
         outer = dict(enumerate(index)) if keepdims else dict(zip(kept, index))
@@ -78,21 +79,27 @@ def _is_empty(call: relax.Call) -> bool:
     if not isinstance(shape, relax.ShapeExpr):
         return False
     dims = shape.values
-    return any(isinstance(dims[i], tirx.IntImm) and int(dims[i]) == 0 for i in _axes(call.attrs.axis, len(dims)))
+    return any(
+        isinstance(dims[i], tirx.IntImm) and int(dims[i]) == 0 for i in _axes(call.attrs.axis, len(dims))
+    )
 
 
 def _no_axes(call: relax.Call) -> bool:
-    return call.attrs.axis is not None and not len(call.attrs.axis) or call.args[0].ty.ndim == 0
+    return call.args[0].ty.ndim == 0 or (call.attrs.axis is not None and not len(call.attrs.axis))
 
 
 def _constant_result(bb, call, value):
     dtype = str(call.ty.dtype)
     shape = call.ty.shape.values
-    return bb.call_te(
-        lambda *dims: te.compute(dims, lambda *_: tirx.const(value, dtype), name="T_full"),
-        *shape,
-        primfunc_name_hint="full",
-    ) if len(shape) else relax.const(np.array(value, dtype), dtype)
+    return (
+        bb.call_te(
+            lambda *dims: te.compute(dims, lambda *_: tirx.const(value, dtype), name="T_full"),
+            *shape,
+            primfunc_name_hint="full",
+        )
+        if len(shape)
+        else relax.const(np.array(value, dtype), dtype)
+    )
 
 
 def _lowest(dtype: str):
@@ -182,7 +189,9 @@ def _arg_extreme(wins, identity, nan: bool, name: str) -> Legalize:
             keep = bool(call.attrs.keepdims)
             steps = {axis: te.reduce_axis((0, x.shape[axis]), f"k{axis}") for axis in axes}
             kept = [axis for axis in range(rank) if axis not in steps]
-            shape = [1 if a in steps else x.shape[a] for a in range(rank)] if keep else [x.shape[a] for a in kept]
+            shape = (
+                [1 if a in steps else x.shape[a] for a in range(rank)] if keep else [x.shape[a] for a in kept]
+            )
 
             def pairs(*index):
                 outer = dict(enumerate(index)) if keep else dict(zip(kept, index))

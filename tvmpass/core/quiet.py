@@ -10,7 +10,7 @@ import threading
 from collections.abc import Iterator
 
 _lock = threading.RLock()
-_NOISE = ("Scope Saving", "Scope Loaded", "BlockBuilder destroyed", "Warning: Scope")
+_NOISE = ("Scope Saving", "Scope Loaded", "BlockBuilder destroyed", "Warning: Scope", ":onnxruntime:")
 
 
 @contextlib.contextmanager

@@ -82,7 +82,12 @@ def all_nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
 def is_supported(domain: str, operator: str) -> bool:
     """Return True where a converter or a function body exists for the operator."""
     if domain in STANDARD:
-        return operator in CONVERTERS or operator in EXPANDED or operator in _stock() or operator in ("If", "Constant")
+        return (
+            operator in CONVERTERS
+            or operator in EXPANDED
+            or operator in _stock()
+            or operator in ("If", "Constant")
+        )
     return domain == "com.microsoft" and operator in MICROSOFT
 
 

@@ -5,9 +5,10 @@ Each value carries the name of its ONNX node (see `tvmpass.core.source`).
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Mapping
-from contextlib import redirect_stdout
+from contextlib import redirect_stdout, suppress
 from io import StringIO
 
 import onnx
@@ -21,6 +22,9 @@ from tvmpass.core.source import with_origin
 from .onnx_fix import CONVERTERS
 from .onnx_shapes import Dim
 from .onnx_values import Value, evaluate
+
+_OPERATOR = re.compile(r'ir\.Op\(.*?name="([\w.]+)".*?support_level=\d+\)')
+_LONGEST = 300
 
 # Operators whose converter takes symbolic sizes as a ShapeExpr.
 _TAKE_SHAPES = {"ConstantOfShape", "Expand", "Reshape", "Resize", "Slice"}
@@ -43,13 +47,18 @@ def convert(model: onnx.ModelProto, shapes: Mapping[str, tuple[Dim, ...]], where
         except TvmpassError:
             raise
         except Exception as error:
-            raise TvmpassError(f"{where}: {importer.describe()} cannot be imported: {_one_line(error)}") from error
+            importer.close()
+            text = f"{where}: {importer.describe()} cannot be imported: {_one_line(error)}"
+            raise TvmpassError(text) from error
     return importer.attach_origins(mod)
 
 
 def _one_line(error: Exception) -> str:
+    """Return the last line of an error, without TVM's print of operator objects."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[-1] if lines else type(error).__name__
+    text = lines[-1] if lines else type(error).__name__
+    text = _OPERATOR.sub(r"\1", text)
+    return text if len(text) <= _LONGEST else text[:_LONGEST] + " ..."
 
 
 def _reads(node: onnx.NodeProto) -> list[str]:
@@ -78,6 +87,12 @@ class _Importer(onnx_frontend.ONNXGraphImporter):
     def describe(self) -> str:
         """Return the current node in words."""
         return f"node {self._node.name!r} ({self._node.op_type})" if self._node is not None else "the graph"
+
+    def close(self):
+        """End the blocks that a failure left open; TVM warns of them otherwise."""
+        with suppress(tvm.error.InternalError):
+            while True:
+                self.bb._end_block()
 
     def _check_for_unsupported_ops(self, graph):
         """Nothing: `onnx_check` has listed them with their nodes before."""

@@ -40,7 +40,10 @@ def _celu(bb, inputs, attrs, opset, stock):
 
 def _selu(bb, inputs, attrs, opset, stock):
     x = inputs[0]
-    alpha, gamma = attrs.get("alpha", 1.67326319217681884765625), attrs.get("gamma", 1.05070102214813232421875)
+    alpha, gamma = (
+        attrs.get("alpha", 1.67326319217681884765625),
+        attrs.get("gamma", 1.05070102214813232421875),
+    )
     below = op.multiply(scalar(alpha, x), op.subtract(op.exp(x), scalar(1, x)))
     return op.multiply(scalar(gamma, x), op.where(op.greater(x, scalar(0, x)), x, below))
 

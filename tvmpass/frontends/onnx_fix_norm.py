@@ -43,7 +43,8 @@ def _batch_norm(bb, inputs, attrs, opset, stock):
     x, scale, bias, mean, variance = inputs[:5]
     if not attrs.get("training_mode", 0):
         outputs = attrs["tvm_custom"]["num_outputs"]
-        if dtype_of(x) != "float16" and len({dtype_of(v) for v in inputs[:5]}) == 1 or outputs > 1:
+        one_dtype = dtype_of(x) != "float16" and len({dtype_of(v) for v in inputs[:5]}) == 1
+        if one_dtype or outputs > 1:
             return stock()
         wide = [v if dtype_of(v) == "float32" else bb.emit(op.astype(v, "float32")) for v in inputs[:5]]
         epsilon = attrs.get("epsilon", 1e-5)

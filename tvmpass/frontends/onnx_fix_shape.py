@@ -65,7 +65,9 @@ def _static_reshape(data, target: list, allow_zero: bool):
         else:
             return op.reshape(data, [tirx.IntImm("int64", t) if isinstance(t, int) else t for t in target])
         target = [missing if isinstance(t, int) and t == -1 else t for t in target]
-    return op.reshape(data, relax.ShapeExpr([tirx.IntImm("int64", t) if isinstance(t, int) else t for t in target]))
+    return op.reshape(
+        data, relax.ShapeExpr([tirx.IntImm("int64", t) if isinstance(t, int) else t for t in target])
+    )
 
 
 def _product(values):
@@ -117,7 +119,9 @@ def _expand(bb, inputs, attrs, opset, stock):
     have, wanted = [1] * (rank - len(have)) + have, [1] * (rank - len(wanted)) + wanted
     # A size of one follows the other side; -1 keeps the dim.
     result = [h if isinstance(w, int) and w in (1, -1) else w for h, w in zip(have, wanted)]
-    return op.broadcast_to(data, relax.ShapeExpr([tirx.IntImm("int64", r) if isinstance(r, int) else r for r in result]))
+    return op.broadcast_to(
+        data, relax.ShapeExpr([tirx.IntImm("int64", r) if isinstance(r, int) else r for r in result])
+    )
 
 
 def _runtime_expand(bb, data, target):
@@ -129,7 +133,11 @@ def _runtime_expand(bb, data, target):
     given = bb.emit(op.shape_to_tensor(bb.emit(op.shape_of(data))))
     if len(have) < rank:
         given = op.concat([int64([1] * (rank - len(have))), given], axis=0)
-        data = bb.emit(op.reshape(data, relax.ShapeExpr([tirx.IntImm("int64", 1)] * (rank - len(have)) + list(data.ty.shape))))
+        data = bb.emit(
+            op.reshape(
+                data, relax.ShapeExpr([tirx.IntImm("int64", 1)] * (rank - len(have)) + list(data.ty.shape))
+            )
+        )
     if target_dims[0] < rank:
         target = op.concat([int64([1] * (rank - target_dims[0])), target], axis=0)
     result = bb.emit(op.where(op.equal(target, int64(1)), given, target))
@@ -236,7 +244,8 @@ def _col2im(bb, inputs, attrs, opset, stock):
     x = inputs[0]
     batch, columns, _ = dims(x)
     counts = [
-        (image[i] + pads[i] + pads[i + rank] - spread[i] * (block[i] - 1) - 1) // steps[i] + 1 for i in range(rank)
+        (image[i] + pads[i] + pads[i + rank] - spread[i] * (block[i] - 1) - 1) // steps[i] + 1
+        for i in range(rank)
     ]
     padded = [image[i] + pads[i] + pads[i + rank] for i in range(rank)]
     channels = columns // math.prod(block)

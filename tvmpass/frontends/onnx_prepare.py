@@ -13,6 +13,8 @@ from collections.abc import Collection
 import onnx
 import onnx.inliner
 
+from tvmpass.core.quiet import quiet
+
 from .onnx_shapes import model_inputs
 
 logger = logging.getLogger(__name__)
@@ -85,7 +87,9 @@ def fold(model: onnx.ModelProto) -> onnx.ModelProto:
     outputs = [value.name for value in model.graph.output]
     name = model.graph.name
     try:
-        folded = slim(model, skip_optimizations=SKIPPED, size_threshold=FOLD_LIMIT)
+        # ONNX Runtime, which evaluates for onnxslim, reports on stderr what it cannot fold.
+        with quiet():
+            folded = slim(model, skip_optimizations=SKIPPED, size_threshold=FOLD_LIMIT)
     except Exception as error:  # a library fault here costs optimisation, not correctness
         logger.debug("onnxslim gave up on %s: %s", name, error)
         folded = model

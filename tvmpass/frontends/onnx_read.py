@@ -88,7 +88,7 @@ def _check_header(proto: onnx.ModelProto, where: str) -> None:
         raise TvmpassError(f"{where} is not an ONNX model: it has no IR version or no graph (truncated?)")
     if proto.ir_version < _MIN_IR_VERSION:
         raise TvmpassError(
-            f"{where} has ONNX IR version {proto.ir_version}; at least {_MIN_IR_VERSION} is needed (re-export it)"
+            f"{where} has ONNX IR version {proto.ir_version}, but {_MIN_IR_VERSION} is needed (re-export it)"
         )
     if not proto.graph.output:
         raise TvmpassError(f"{where} has no graph output (truncated?)")
@@ -108,7 +108,9 @@ def _element_bits(tensor: TensorProto) -> int | None:
 
 def _expected_bytes(tensor: TensorProto, where: str) -> int | None:
     if any(dim < 0 for dim in tensor.dims):
-        raise TvmpassError(f"{where}: tensor {tensor_name(tensor)} has a negative dimension {list(tensor.dims)}")
+        raise TvmpassError(
+            f"{where}: tensor {tensor_name(tensor)} has a negative dimension {list(tensor.dims)}"
+        )
     bits = _element_bits(tensor)
     return None if bits is None else (math.prod(tensor.dims) * bits + 7) // 8
 
@@ -146,16 +148,22 @@ def _read_external(tensor: TensorProto, folder: Path | None, where: str) -> None
     """Bring a tensor's data in from a file of the model's own folder."""
     name = tensor_name(tensor)
     if folder is None:
-        raise UsageError(f"{where}: tensor {name} keeps its data in another file; pass the model's path instead")
+        raise UsageError(
+            f"{where}: tensor {name} keeps its data in another file; pass the model's path instead"
+        )
     info = {entry.key: entry.value for entry in tensor.external_data}
     source = _resolve(info.get("location", ""), folder, name, where)
     expected = _expected_bytes(tensor, where)
     if expected is None:
-        raise TvmpassError(f"{where}: tensor {name} has an element type that cannot be kept outside the model")
+        raise TvmpassError(
+            f"{where}: tensor {name} has an element type that cannot be kept outside the model"
+        )
     try:
         offset, length = int(info.get("offset") or 0), int(info.get("length") or expected)
     except ValueError:
-        raise TvmpassError(f"{where}: tensor {name} has a malformed offset or length of external data") from None
+        raise TvmpassError(
+            f"{where}: tensor {name} has a malformed offset or length of external data"
+        ) from None
     try:
         available = source.stat().st_size
         if offset < 0 or length != expected or offset + length > available:

@@ -18,7 +18,9 @@ def model_inputs(graph: onnx.GraphProto) -> list[onnx.ValueInfoProto]:
     return [value for value in graph.input if value.name not in stored]
 
 
-def fix_shapes(graph: onnx.GraphProto, shapes: Mapping[str, Sequence[Dim]] | None) -> dict[str, tuple[Dim, ...]]:
+def fix_shapes(
+    graph: onnx.GraphProto, shapes: Mapping[str, Sequence[Dim]] | None
+) -> dict[str, tuple[Dim, ...]]:
     """Write concrete or named dimensions into the graph's inputs; return them by input.
 
     ``shapes`` maps input names to dims: an int, or a name that stays symbolic.
@@ -76,24 +78,24 @@ def _declared(value: onnx.ValueInfoProto) -> list[Dim] | None:
 
 def _check_given(name: str, wanted: Sequence[Dim], declared: list[Dim] | None, named: dict[str, Dim]) -> None:
     for dim in wanted:
-        valid = isinstance(dim, str) and dim.isidentifier() or isinstance(dim, int) and dim >= 0
+        valid = dim.isidentifier() if isinstance(dim, str) else isinstance(dim, int) and dim >= 0
         if not valid or isinstance(dim, bool):
             raise UsageError(f"shape of input {name!r}: {dim!r} is neither a size nor a name like 'n'")
     if declared is None:
         return
     if len(wanted) != len(declared):
         raise UsageError(
-            f"input {name!r} has {len(declared)} dims {_text(declared)}, but {len(wanted)} were given {_text(wanted)}"
+            f"input {name!r} has {len(declared)} dims {_text(declared)}, but {_text(wanted)} was given"
         )
     for axis, (new, old) in enumerate(zip(wanted, declared)):
         if isinstance(old, int):
-            if new != old:
-                raise UsageError(f"input {name!r} has dim {axis} fixed at {old} in the model, but {new} was given")
-        elif old != "?":
-            if named.setdefault(old, new) != new:
-                raise UsageError(
-                    f"input {name!r}: dim {axis} is {old!r} in the model, given as {named[old]} elsewhere, here as {new}"
-                )
+            # Some exporters write 0 for a dim that they do not know.
+            if old not in (new, 0):
+                raise UsageError(f"input {name!r} has dim {axis} fixed at {old}, but {new} was given")
+        elif old != "?" and named.setdefault(old, new) != new:
+            raise UsageError(
+                f"input {name!r}: dim {axis} is {old!r} in the model, here {new}, elsewhere {named[old]}"
+            )
 
 
 def _fill(name: str, axis: int, dim: Dim, named: Mapping[str, Dim], missing: dict[str, list[str]]) -> Dim:
@@ -114,7 +116,9 @@ def _missing_text(missing: Mapping[str, list[str]], declared: Mapping[str, list[
     if dims is None:
         example = "1,3,224,224"
     else:
-        example = ",".join(str(d) if isinstance(d, int) else ("1" if i == 0 else "224") for i, d in enumerate(dims))
+        example = ",".join(
+            str(d) if isinstance(d, int) else ("1" if i == 0 else "224") for i, d in enumerate(dims)
+        )
     return f"the model leaves dims open: {parts}; give them, for example --shape {name}:{example}"
 
 
