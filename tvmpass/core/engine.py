@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Protocol
 
 import tvm
@@ -97,7 +98,9 @@ def relax_functions(mod) -> list[str]:
     return sorted(names, key=lambda n: (n != "main", n))
 
 
-def simplify(mod, rules: Sequence[SimplifyRule], sites: Sites | None = None, verifier: Verifier | None = None):
+def simplify(
+    mod, rules: Sequence[SimplifyRule], sites: Sites | None = None, verifier: Verifier | None = None
+):
     """Apply ``rules`` in tuple order, again and again until none applies.
 
     Every rule runs as a TVM pass under its class name, so that instruments see
@@ -110,11 +113,13 @@ def simplify(mod, rules: Sequence[SimplifyRule], sites: Sites | None = None, ver
     for _ in range(MAX_SWEEPS):
         changed = False
         for rule in rules:
-            mod, applied = run_as_pass(rule, mod, lambda m, r=rule: _settle(m, r, sites, views, verifier))
+            settle = partial(_settle, rule=rule, sites=sites, views=views, verifier=verifier)
+            mod, applied = run_as_pass(rule, mod, settle, skipped=False)
             changed |= applied
         if not changed:
             return mod
-    raise TvmpassError(f"rules {', '.join(r.name for r in rules)} reach no fixed point in {MAX_SWEEPS} rounds")
+    names = ", ".join(r.name for r in rules)
+    raise TvmpassError(f"rules {names} reach no fixed point in {MAX_SWEEPS} rounds")
 
 
 def run_rule(rule: SimplifyRule, mod, verifier: Verifier | None = None):
@@ -125,11 +130,12 @@ def run_rule(rule: SimplifyRule, mod, verifier: Verifier | None = None):
     return mod, sites.ledger.decisions
 
 
-def run_as_pass(rule, mod, body):
+def run_as_pass(rule, mod, body, skipped: Any = None):
     """Run ``body(mod) -> (mod, info)`` inside a TVM pass named after the rule's class.
 
-    An exception is carried around TVM's FFI, not through it, so that its class
-    and traceback survive.
+    Where an instrument skips the pass, the info is ``skipped``.  An exception is
+    carried around TVM's FFI, not through it, so that its class and traceback
+    survive.
     """
     box: dict[str, Any] = {}
 
@@ -145,7 +151,7 @@ def run_as_pass(rule, mod, body):
     result = named(mod)
     if "error" in box:
         raise box["error"]
-    return result, box["info"]
+    return result, box.get("info", skipped)
 
 
 class Views:
@@ -168,9 +174,9 @@ def _settle(mod, rule, sites: Sites, views: Views, verifier):
     ever = False
     for name in relax_functions(mod):
         for _ in range(MAX_SWEEPS):
-            mod, applied = _sweep(mod, name, rule, sites, views, verifier)
+            mod, applied, waiting = _sweep(mod, name, rule, sites, views, verifier)
             ever |= applied
-            if not applied:
+            if not applied and not waiting:
                 break
         else:
             raise TvmpassError(f"{rule.name} reaches no fixed point in {MAX_SWEEPS} sweeps of {name}")
@@ -193,7 +199,7 @@ def _sweep(mod, name: str, rule: SimplifyRule, sites: Sites, views: Views, verif
             waiting.append((site, winner))
             continue
         sites.count(site)
-        refusal = rule.check(site)
+        refusal = checked(rule, site)
         if refusal is not None:
             sites.decide(site, "illegal", refusal=refusal)
             continue
@@ -206,20 +212,30 @@ def _sweep(mod, name: str, rule: SimplifyRule, sites: Sites, views: Views, verif
         for var in site.bindings:
             taken.setdefault(var, site)
     sites.pending[rule.name, name] = waiting
-    return _install(mod, view, rule, accepted, sites)
+    return *_install(mod, view, rule, accepted, sites), bool(waiting)
+
+
+def checked(rule: SimplifyRule, site: Site) -> Refusal | None:
+    """Return what ``rule.check`` answers; anything but None or a Refusal is a TypeError."""
+    answer = rule.check(site)
+    if answer is not None and not isinstance(answer, Refusal):
+        raise TypeError(f"{rule.name}: check returned {answer!r}; return None or a Refusal")
+    return answer
 
 
 def _rewrite(mod, rule, site: Site, verifier) -> tuple[list, Any] | Refusal:
     """Make the new value and verify it; a fault becomes a Refusal."""
     try:
         value = rule.rewrite(site)
+        if value is REMOVED:
+            return [], REMOVED
+        if not isinstance(value, relax.Expr):
+            raise TypeError(f"it returned {type(value).__name__}, not an expression")
+        inner, value = normalize(mod, value, site.origin, site.view.in_dataflow(site.root))
     except TvmpassError:
         raise
     except Exception as error:  # an author's mistake must not lose the build
         return REWRITE_FAILED(error=f"{type(error).__name__}: {last_line(error)}")
-    if value is REMOVED:
-        return [], REMOVED
-    inner, value = normalize(mod, value, site.origin, site.view.in_dataflow(site.root))
     if not tvm_ffi.structural_equal(value.ty, site.root.ty):
         return TYPE_CHANGED(before=str(site.root.ty), after=str(value.ty))
     refusal = rule.verify(site, value)

@@ -95,7 +95,7 @@ def plan_function(
     """
     proposals: list[Proposal] = []
     for rule in rules:
-        _, found = run_as_pass(rule, view.mod, lambda m, r=rule: (m, _gather(view, r, sites)))
+        _, found = run_as_pass(rule, view.mod, lambda m, r=rule: (m, _gather(view, r, sites)), [])
         proposals.extend(found)
     proposals.sort(key=lambda p: min(view.order[v] for c in p.candidates for v in c.bindings))
     plan = Plan(view, proposals)
@@ -109,7 +109,8 @@ def plan_function(
     _price(view, proposals, pricer, options)
     plan.exact = _choose_best(proposals, options.min_speedup)
     if not plan.exact:
-        sites.ledger.note(f"{view.name}: fusion plan kept {BEAM_WIDTH} states a step, it may not be the best one")
+        text = f"{view.name}: fusion plan kept {BEAM_WIDTH} states a step, it may not be the best one"
+        sites.ledger.note(text)
     return plan
 
 
