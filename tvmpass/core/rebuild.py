@@ -128,7 +128,46 @@ def _drop_unread(view: FunctionView, blocks: list[list], orphans: set) -> None:
 
 def tidy(mod):
     """Remove aliases that rewriting left (``y = x``); dead code stays for its rule."""
-    return relax.transform.CanonicalizeBindings()(mod)
+    mod = relax.transform.CanonicalizeBindings()(mod)
+    updates = {}
+    for variable, function in mod.functions_items():
+        if isinstance(function, relax.Function) and isinstance(function.body, relax.SeqExpr):
+            made = _without_constant_aliases(function)
+            if made is not None:
+                updates[variable] = made
+    if updates:
+        mod = tvm.IRModule({**dict(mod.functions_items()), **updates}, attrs=mod.attrs)
+    return mod
+
+
+def _without_constant_aliases(function):
+    """Drop unread ``y = constant``: the readers hold the constant itself. None if there is none."""
+    aliases = {
+        binding.var
+        for block in function.body.blocks
+        if isinstance(block, relax.DataflowBlock)
+        for binding in block.bindings
+        if isinstance(binding.var, relax.DataflowVar) and isinstance(binding.value, tvm.ir.GenericConst)
+    }
+    if not aliases:
+        return None
+    read: set = set()
+
+    def note(expr) -> None:
+        if isinstance(expr, relax.Var):
+            read.add(expr)
+
+    for block in function.body.blocks:
+        for binding in block.bindings:
+            if binding.var not in aliases:
+                relax.analysis.post_order_visit(binding.value, note)
+    aliases -= read
+    blocks = []
+    for block in function.body.blocks:
+        kept = [b for b in block.bindings if b.var not in aliases]
+        if kept:
+            blocks.append(relax.DataflowBlock(kept) if isinstance(block, relax.DataflowBlock) else block)
+    return with_blocks(function, blocks) if aliases else None
 
 
 def map_values(function, change):
