@@ -124,7 +124,7 @@ def text_named_onnx(desk: Desk) -> dict:
 
 @case
 def no_such_model(desk: Desk) -> dict:
-    return desk.build("missing.onnx", needed="missing.onnx")
+    return desk.build("missing.onnx", code=USAGE, needed="missing.onnx")
 
 
 @case

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import subprocess
@@ -45,13 +46,15 @@ class Bench:
 
     @cached_property
     def commit(self) -> str:
-        """Return the commit, with ``+`` where code differs from it."""
+        """Return the commit, with a hash of what differs from it in the work tree."""
 
         def git(*words: str) -> str:
             done = subprocess.run(["git", *words], cwd=self.root, capture_output=True, text=True, check=True)
             return done.stdout.strip()
 
-        return git("rev-parse", "--short=12", "HEAD") + ("+" if git("status", "--porcelain", "-uno") else "")
+        change = git("diff", "HEAD")
+        mark = "+" + hashlib.sha256(change.encode()).hexdigest()[:8] if change else ""
+        return git("rev-parse", "--short=12", "HEAD") + mark
 
     @cached_property
     def cache(self) -> Path:
@@ -81,7 +84,10 @@ class Bench:
             kept = self._kept(point, name, version)
             if kept is None:
                 start = time.perf_counter()
-                kept = work(name)
+                try:
+                    kept = work(name)
+                except Exception as error:  # the other items are still worth knowing
+                    kept = {"error": f"{type(error).__name__}: {error}"}
                 kept["wall_s"] = round(time.perf_counter() - start, 2)
                 self._keep(point, name, version, kept)
                 print(f"   {point} {name}: {_brief(kept)}", flush=True)

@@ -62,9 +62,16 @@ def test_wrong_usage_is_one_line_and_exit_code_2(tvmpass, tmp_path, arguments, m
 
 
 def test_failed_work_is_one_line_and_exit_code_1(tvmpass):
-    done = tvmpass("explain", "no-such-report.json")
+    done = tvmpass("explain", os.devnull)
     assert done.returncode == 1
-    assert done.stderr == "tvmpass: no-such-report.json: No such file or directory\n"
+    assert done.stderr.startswith(f"tvmpass: {os.devnull}: not a report (not JSON")
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_file_that_does_not_exist_is_wrong_usage(tvmpass):
+    done = tvmpass("explain", "no-such-report.json")
+    assert done.returncode == 2
+    assert done.stderr == "tvmpass: no-such-report.json: no such file\n"
 
 
 def test_unreadable_setting_is_one_line_and_exit_code_2(tvmpass, report_file):
@@ -99,8 +106,8 @@ def test_closed_pipe_is_no_error(report_file):
 
 
 def test_debug_shows_the_traceback(tvmpass):
-    done = tvmpass("explain", "no-such-report.json", env={**os.environ, "TVMPASS_DEBUG": "1"})
-    assert done.stderr.startswith("tvmpass: no-such-report.json")
+    done = tvmpass("explain", os.devnull, env={**os.environ, "TVMPASS_DEBUG": "1"})
+    assert done.stderr.startswith(f"tvmpass: {os.devnull}: not a report")
     assert "Traceback" in done.stderr
 
 

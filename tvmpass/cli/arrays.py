@@ -19,7 +19,7 @@ def read_npz(path: str) -> dict[str, np.ndarray]:
     """Read every array of an ``.npz`` file; nothing in it is unpickled.
 
     Sizes are read from the headers before anything is allocated.  Raises
-    `TvmpassError` with one line.
+    `TvmpassError` with one line (`UsageError` where there is no such file).
     """
     arrays: dict[str, np.ndarray] = {}
     try:
@@ -31,7 +31,7 @@ def read_npz(path: str) -> dict[str, np.ndarray]:
                 with archive.open(entry) as stream:
                     arrays[name] = np.lib.format.read_array(stream, allow_pickle=False)
     except FileNotFoundError:
-        raise TvmpassError(f"{path}: no such file") from None
+        raise UsageError(f"{path}: no such file") from None
     except zipfile.BadZipFile as error:
         raise TvmpassError(f"{path}: not an .npz file ({error})") from None
     except (ValueError, EOFError) as error:

@@ -8,6 +8,8 @@ import click
 
 from .parameters import json_option, verbose_option, write_json
 
+SHOWN_PROBLEMS = 5
+
 
 @click.command()
 @click.option(
@@ -18,10 +20,13 @@ from .parameters import json_option, verbose_option, write_json
 @click.option(
     "--target", default="llvm", show_default=True, help="The target whose records are learned from."
 )
+@click.option(
+    "--threads", default="all", show_default=True, help="Learn from records taken on so many threads."
+)
 @click.option("-o", "--output", type=click.Path(), help="Write the model here; use it as tvmpass.cost_model.")
 @json_option
 @verbose_option
-def train(logs, target, output, json_path, verbose) -> None:
+def train(logs, target, threads, output, json_path, verbose) -> None:
     """Fit the cost model and say how well it predicts.
 
     \b
@@ -46,9 +51,14 @@ def train(logs, target, output, json_path, verbose) -> None:
         from tvmpass.compile.target import parse_target
         from tvmpass.core.options import Options
 
-        device_class = cost.device.device_class(parse_target(target), Options().threads)
+        threads = Options.from_config({"tvmpass.threads": threads}).threads
+        device_class = cost.device.device_class(parse_target(target, threads), threads)
         stage(f"fitting the model of {device_class}")
         result = cost.train(paths, device_class)
+        for problem in result.problems[:SHOWN_PROBLEMS]:
+            click.echo(f"tvmpass: warning: {problem}", err=True)
+        if len(result.problems) > SHOWN_PROBLEMS:
+            click.echo(f"tvmpass: warning: {len(result.problems)} record lines were skipped in all", err=True)
         if output:
             result.model.save(output)
         stage.done(f"{output}: written" if output else "done; give -o FILE to keep the model")
@@ -59,10 +69,10 @@ def train(logs, target, output, json_path, verbose) -> None:
 
 
 def _record_files(folder: Path) -> list[Path]:
-    from tvmpass.core.errors import TvmpassError
+    from tvmpass.core.errors import TvmpassError, UsageError
 
     if not folder.is_dir():
-        raise TvmpassError(f"{folder}: no such folder; --logs names a folder of record files (*.jsonl)")
+        raise UsageError(f"{folder}: no such folder; --logs names a folder of record files (*.jsonl)")
     paths = sorted([*folder.glob("*.jsonl"), *folder.glob("*.jsonl.gz")])
     if not paths:
         raise TvmpassError(f"{folder}: holds no record files (*.jsonl)")

@@ -40,6 +40,8 @@ def read_report(path: str) -> dict[str, Any]:
         if file.is_file() and file.stat().st_size > MAX_BYTES:
             raise TvmpassError(f"{path}: larger than any report (1 GiB)")
         document = json.loads(file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise UsageError(f"{path}: no such file") from None
     except OSError as error:
         raise TvmpassError(f"{path}: {error.strerror or error}") from None
     except UnicodeDecodeError:
