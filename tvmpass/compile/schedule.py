@@ -11,7 +11,7 @@ from typing import Any
 
 import tvm
 import tvm_ffi
-from tvm import tirx
+from tvm import s_tir, tirx
 
 from tvmpass.core.decision import Estimate, Refusal
 from tvmpass.core.kernels import Kernel, classify
@@ -72,7 +72,9 @@ class Scheduler:
         kernel = classify(function)
         refused: list[tuple[str, Refusal]] = []
         made, used = None, None
-        choices = recipes(kernel, self.target, self.options)
+        if not is_schedulable(function):
+            return self._unscheduled(kernel, function, key)
+        choices = [] if _is_empty(function) else recipes(kernel, self.target, self.options)
         for recipe in choices:
             result = apply_recipe(recipe, function, self.target)
             if isinstance(result, Refusal):
@@ -93,3 +95,24 @@ class Scheduler:
             refused=refused,
             alternatives=[{"recipe": str(r), "estimate": None} for r in choices if r is not used],
         )
+
+    def _unscheduled(self, kernel: Kernel, function: tirx.PrimFunc, key: str) -> ScheduledKernel:
+        """Keep a kernel that is written as plain loops (sorting, scatter): no block to schedule."""
+        features = self.latency.features(function)
+        estimate = self.latency.kernel(features, kernel.kind)
+        return ScheduledKernel(key, kernel, function, "fallback", features, estimate)
+
+
+def is_schedulable(function: tirx.PrimFunc) -> bool:
+    """Return True for a kernel in blocks under one root, as TVM's compute definitions give."""
+    body = function.body
+    return isinstance(body, s_tir.SBlockRealize) and body.block.name_hint == "root"
+
+
+def _is_empty(function: tirx.PrimFunc) -> bool:
+    """Return True where some tensor has no elements: there is nothing to tile."""
+    return any(
+        isinstance(dim, (int, tirx.IntImm)) and int(dim) == 0
+        for param in function.params
+        for dim in getattr(param.ty, "shape", ())
+    )

@@ -25,7 +25,7 @@ from tvmpass.core.site import Candidate, FunctionView, Site, _variables, static_
 
 from .grouping import Group, GroupFunction, close_over, function_key, group_function, lower
 from .latency import Latency
-from .schedule import Scheduler
+from .schedule import Scheduler, is_schedulable
 from .verify_inputs import difference, draw, input_sets
 
 MAX_SCALAR_OPS = 2e9
@@ -140,7 +140,7 @@ def finish_all(mod, target, options: Options):
 
     result = tvm.IRModule(dict(mod.functions_items()), attrs=mod.attrs)
     for variable, function in mod.functions_items():
-        if isinstance(function, tirx.PrimFunc):
+        if isinstance(function, tirx.PrimFunc) and is_schedulable(function):
             result.update_func(variable, finish(function, target, options))
     return result
 
