@@ -16,7 +16,7 @@ from typing import ClassVar
 
 from relay_passes.simplify.identities import IDENTITIES, NEGATIVE_ZERO, is_lossless
 from tvmpass.core.decision import RefusalKind
-from tvmpass.core.legality import DTYPE_MISMATCH, SHAPE_MISMATCH, shown
+from tvmpass.core.legality import SHAPE_MISMATCH, shown
 from tvmpass.core.rule import SimplifyRule
 from tvmpass.core.site import Site, dtype_of, op_name, same_shape
 
@@ -27,7 +27,7 @@ LOSSY_CAST = RefusalKind("lossy-cast", "{start} does not survive a cast to {thro
 class EliminateIdentities(SimplifyRule):
     """Replace operations that return one of their operands by that operand."""
 
-    refusals: ClassVar = (NEGATIVE_ZERO, LOSSY_CAST, SHAPE_MISMATCH, DTYPE_MISMATCH)
+    refusals: ClassVar = (NEGATIVE_ZERO, LOSSY_CAST, SHAPE_MISMATCH)
 
     def match(self, view):
         """Yield every call that would be an identity if shapes, dtypes and zeros allow it."""
@@ -43,12 +43,10 @@ class EliminateIdentities(SimplifyRule):
     def check(self, site):
         if site.data["refusal"] is not None:
             return site.data["refusal"]
-        x, result = site["x"], site["result"]
+        x = site["x"]
         through = site.data["through"]
         if through is not None and not is_lossless(dtype_of(x), through):
             return LOSSY_CAST(start=dtype_of(x), through=through)
-        if dtype_of(x) != dtype_of(result):
-            return DTYPE_MISMATCH(value=site.name("x"), found=dtype_of(x), expected=dtype_of(result))
         if not same_shape(site.shape("x"), site.shape("result")):
             return SHAPE_MISMATCH(
                 value=site.name("x"), found=shown(site.shape("x")), expected=shown(site.shape("result"))

@@ -92,10 +92,11 @@ class FoldBatchNormIntoConv(SimplifyRule):
                 shift = shift + site.constant("bias").astype("float64").reshape(-1) * scale
             axis, rank = _channel_axis(conv.attrs), conv.ty.ndim
             shape = [-1 if i == axis else 1 for i in range(rank)]
-            site.data["folded"] = (
-                _scaled(weight, scale, conv).astype(site.dtype("weight")),
-                shift.reshape(shape).astype(dtype_of(site.root)),
-            )
+            with np.errstate(all="ignore"):  # what overflows is refused
+                site.data["folded"] = (
+                    _scaled(weight, scale, conv).astype(site.dtype("weight")),
+                    shift.reshape(shape).astype(dtype_of(site.root)),
+                )
         return site.data["folded"]
 
 

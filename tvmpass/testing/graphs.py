@@ -8,6 +8,7 @@ import numpy as np
 import tvm
 from tvm import relax, tirx
 
+from tvmpass.core.constants import evaluate
 from tvmpass.core.rebuild import flatten
 from tvmpass.core.source import with_origin
 
@@ -75,6 +76,38 @@ def run(mod, *arrays: np.ndarray) -> list[np.ndarray]:
     machine = relax.VirtualMachine(executable, tvm.cpu())
     result = machine["main"](*[tvm.runtime.tensor(np.ascontiguousarray(a)) for a in arrays])
     return [t.numpy() for t in _flatten(result)]
+
+
+def interpret(mod, *arrays: np.ndarray) -> list[np.ndarray]:
+    """Run ``main`` in numpy, operator by operator, with tvmpass's meaning of NaN.
+
+    Raises `NotImplementedError` for an operator that numpy does not evaluate,
+    or a shape that is not static.
+    """
+    function = mod["main"]
+    values: dict = dict(zip(function.params, arrays))
+
+    def value_of(expr):
+        if isinstance(expr, relax.Var):
+            return values[expr]
+        if isinstance(expr, relax.Tuple):
+            return [value_of(field) for field in expr.fields]
+        return expr.value.numpy() if isinstance(expr, tvm.ir.GenericConst) else None
+
+    for block in function.body.blocks:
+        for binding in block.bindings:
+            value = binding.value
+            if isinstance(value, relax.Call):
+                result = evaluate(value, [value_of(a) for a in value.args])
+                if result is None:
+                    raise NotImplementedError(f"numpy does not evaluate {value.op.name} to {value.ty}")
+            elif isinstance(value, relax.TupleGetItem):
+                result = value_of(value.tuple_value)[value.index]
+            else:
+                result = value_of(value)
+            values[binding.var] = result
+    result = value_of(function.body.body)
+    return result if isinstance(result, list) else [result]
 
 
 def _flatten(result):
