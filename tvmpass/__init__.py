@@ -16,7 +16,7 @@ check_installed()
 register_when_tvm_is_there()
 
 _HOMES = {
-    "PassContext": "tvmpass.core.context",
+    "PassContext": "tvmpass.compile.context",
     "Artifact": "tvmpass.compile.artifact",
     "load_artifact": "tvmpass.compile.artifact",
     "load": "tvmpass.compile.build",
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from tvmpass.compile.artifact import Artifact, load_artifact
     from tvmpass.compile.build import build, load, optimize
     from tvmpass.compile.passes import apply_recipe, pipeline
-    from tvmpass.core.context import PassContext
+    from tvmpass.compile.context import PassContext
     from tvmpass.core.decision import RefusalKind
     from tvmpass.core.errors import TvmpassError, UsageError
     from tvmpass.core.report import Report

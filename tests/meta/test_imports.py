@@ -26,6 +26,7 @@ DIRECT = {
     "tune": ("compile",),
     "bench": ("compile",),
     "testing": ("compile",),
+    "registration": ("compile",),
 }
 ALL = (*DIRECT, "cli")
 OWN = ("tvmpass", "relay_passes", "tir_passes", "schedules")

@@ -13,7 +13,7 @@ import tvm
 from tvm import relax
 
 from tvmpass import catalogue
-from tvmpass.core.context import read_options
+from tvmpass.compile.context import read_options
 from tvmpass.core.errors import TvmpassError, UsageError, last_line, nearest
 from tvmpass.core.options import Options
 from tvmpass.core.report import Ledger, Report

@@ -9,16 +9,16 @@ import tvm
 from tvm import relax, tirx
 
 from tvmpass import catalogue
-from tvmpass.core.context import read_options
+from tvmpass.compile.context import read_options
 from tvmpass.core.decision import Refusal
 from tvmpass.core.errors import TvmpassError, UsageError
 from tvmpass.core.options import Options
 from tvmpass.core.report import Ledger
 from tvmpass.core.rule import Rule
 
+from .latency import Latency
 from .pipeline import Job, run_pipeline
 from .schedule import Scheduler
-from .latency import Latency
 from .target import parse_target
 
 

@@ -7,13 +7,13 @@ from typing import Any
 
 import tvm
 
-from .errors import UsageError, nearest
-from .options import CONFIG_PREFIX, Options
+from tvmpass.core.errors import UsageError, nearest
+from tvmpass.core.options import CONFIG_PREFIX, Options
 
 _MARK = "tvmpass.context"
 
 
-def PassContext(  # noqa: N802 - it stands where TVM's class of this name stands
+def PassContext(
     opt_level: int = 3,
     required_pass: Iterable[str] | None = None,
     disabled_pass: Iterable[str] | None = None,
