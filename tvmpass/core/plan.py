@@ -20,6 +20,9 @@ from .site import Candidate, FunctionView, Site, same_shape, shape_of
 BEAM_WIDTH = 512
 """States kept per step; below it the search is exact dynamic programming."""
 
+CONTAINED = "contained"
+"""Stands for the price of a candidate that lies inside a paying one; see `_price`."""
+
 NO_CANDIDATE = RefusalKind("no-legal-candidate", "no legal candidate at {root}")
 
 
@@ -157,7 +160,7 @@ def _price(view: FunctionView, proposals: Sequence[Proposal], pricer: Pricer, op
     pricer.prepare(view, rest)
     prices.update({id(c): pricer.estimate(view, c) for c in rest})
     for proposal in proposals:
-        proposal.prices = [prices.get(id(c), "contained") for c in proposal.candidates]
+        proposal.prices = [prices.get(id(c), CONTAINED) for c in proposal.candidates]
 
 
 def _same_shapes(candidate: Candidate) -> bool:
@@ -226,12 +229,8 @@ def settle(plan: Plan, sites: Sites, options: Options, rolled_back: dict[int, Re
     ``rolled_back`` maps ``id(candidate)`` to why its emission did not stand.
     """
     rolled_back = rolled_back or {}
-    owner = {
-        var: p.site
-        for p in plan.proposals
-        if p.chosen is not None and id(p.chosen) not in rolled_back
-        for var in p.chosen.bindings
-    }
+    # A chosen candidate that was rolled back afterwards did win over what it overlaps.
+    owner = {var: p.site for p in plan.proposals if p.chosen is not None for var in p.chosen.bindings}
     for proposal in plan.proposals:
         site, chosen = proposal.site, proposal.chosen
         if chosen is not None:
@@ -257,7 +256,7 @@ def _settle_loser(proposal: Proposal, sites: Sites, options: Options, owner: dic
     could = [
         c
         for c, p in pairs
-        if p in ("always", "contained") or (isinstance(p, Price) and p.eligible(options.min_speedup))
+        if p in ("always", CONTAINED) or (isinstance(p, Price) and p.eligible(options.min_speedup))
     ]
     for candidate in could:
         winner = next((owner[v] for v in candidate.bindings if v in owner), None)
@@ -272,8 +271,8 @@ def _settle_loser(proposal: Proposal, sites: Sites, options: Options, owner: dic
         evidence = {"reason": "price", "candidate": candidate.label, "parts_us": price.parts.mean}
         sites.decide(site, "unprofitable", estimate=price.group, evidence=evidence)
     else:
-        reasons = sorted({p for _, p in pairs if isinstance(p, str)})
-        sites.decide(site, "unprofitable", evidence={"reason": reasons[0] if reasons else "price"})
+        found = {"pruned" if p == CONTAINED else p for _, p in pairs if isinstance(p, str)}
+        sites.decide(site, "unprofitable", evidence={"reason": min(found, default="price")})
 
 
 def _alternatives(proposal: Proposal, chosen: Candidate) -> list[dict]:
