@@ -27,7 +27,8 @@ def test_summary_says_what_became_of_every_site(report):
     assert "wrong values (error 0.5) [wrong-values]" in text
     assert "1 analytic, 1 learned:cpu-1" in text
     assert "2 kernels, called 3 times in one run, predicted 24.5 us in all" in text
-    assert "instead of tile-conv{w=4,c=16}" in text
+    assert "conv_add_relu: conv, 2 calls, predicted 12.25 [10.5, 14] us a call" in text
+    assert "instead of tile-conv{w=4,c=16} (12.25 [10.5, 14] us)" in text
     assert "Disabled rules: fuse-softmax." in text
     assert "Note: built with the defaults" in text
 

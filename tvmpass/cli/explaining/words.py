@@ -26,7 +26,14 @@ REASONS = {
     "never": "fusion was switched off (tvmpass.fusion=never)",
 }
 
-SHOWN_KERNELS = 15
+SCHEDULE_WORDS = {
+    "tuned": "tuned on this kind of device",
+    "library": "scheduled by the library",
+    "fallback": "left as lowered",
+}
+
+SHOWN_KERNELS = 12
+SHOWN_ALTERNATIVES = 2
 SHOWN_PLACES = 3
 
 
@@ -42,7 +49,7 @@ def report_text(document: dict[str, Any], full: bool = False) -> str:
         parts.append(estimates(document))
     if document["kernels"]:
         parts.append(kernels_line(document))
-        parts.append(_kernels_table(document, None if full else SHOWN_KERNELS))
+        parts.append(_kernel_blocks(document, None if full else SHOWN_KERNELS))
     parts.append("\n".join(remarks(document)))
     return "\n\n".join(part for part in parts if part)
 
@@ -189,8 +196,7 @@ def kernels_line(document: dict[str, Any]) -> str:
     costs = [(mean_of(k.get("predicted_us")), k.get("calls", 1)) for k in kernels]
     known = [mean * number for mean, number in costs if mean is not None]
     kinds = Counter(k["schedule"].partition(":")[0] for k in kernels)
-    words = {"tuned": "tuned", "library": "from the library", "fallback": "left as they were lowered"}
-    how = ", ".join(f"{number} {words.get(kind, kind)}" for kind, number in sorted(kinds.items()))
+    how = ", ".join(f"{number} {SCHEDULE_WORDS.get(kind, kind)}" for kind, number in sorted(kinds.items()))
     total = f", predicted {sum(known):.4g} us in all" if known else ""
     return f"{len(kernels)} kernels, called {calls} times in one run{total}; schedules: {how}."
 
@@ -198,11 +204,6 @@ def kernels_line(document: dict[str, Any]) -> str:
 def by_cost(kernels: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return the kernels, the costliest first."""
     return sorted(kernels, key=lambda k: -((mean_of(k.get("predicted_us")) or 0.0) * k.get("calls", 1)))
-
-
-def alternatives(kernel: dict[str, Any]) -> str:
-    """List the recipes that were not chosen, with their predicted times."""
-    return "; ".join(f"{a['recipe']}: {span(a.get('estimate'))}" for a in kernel.get("alternatives", ()))
 
 
 def remarks(document: dict[str, Any]) -> list[str]:
@@ -223,21 +224,40 @@ def remarks(document: dict[str, Any]) -> list[str]:
 
 def _rules_table(document: dict) -> str:
     columns = ("matched", *OUTCOMES)
-    rows = [(name, *(row.get(c, 0) for c in columns)) for name, row in document["rules"].items()]
-    return _table(("rule", *(c.replace("_", " ") for c in columns)), rows, set(range(1, 7)))
+    met = {name: row for name, row in document["rules"].items() if row["matched"]}
+    rows = [(name, *(row.get(c, 0) for c in columns)) for name, row in met.items()]
+    text = _table(("rule", *(c.replace("_", " ") for c in columns)), rows, set(range(1, 7)))
+    idle = [name for name in document["rules"] if name not in met]
+    return text + (f"\nMatched nothing: {', '.join(idle)}." if idle else "")
 
 
-def _kernels_table(document: dict, limit: int | None) -> str:
+def _kernel_blocks(document: dict, limit: int | None) -> str:
+    """List the kernels, the costliest first, each with its schedule and alternatives."""
     ordered = by_cost(document["kernels"])
-    rows = []
-    for k in ordered[:limit]:
-        rows.append((k["name"], k["kind"], k.get("calls", 1), span(k.get("predicted_us")), k["schedule"],
-                     some(k["origin"])))  # fmt: skip
-        shown = k.get("alternatives", ()) if limit is None else k.get("alternatives", ())[:2]
-        rows += [("", "", "", span(a.get("estimate")), "instead of " + a["recipe"], "") for a in shown]
-    text = _table(("kernel", "kind", "calls", "predicted us", "schedule", "from"), rows, {2})
+    lines = []
+    for kernel in ordered[:limit]:
+        calls = kernel.get("calls", 1)
+        times = "" if calls == 1 else f", {calls} calls"
+        cost = kernel.get("predicted_us")
+        predicted = f", predicted {span(cost)} us a call" if cost is not None else ""
+        lines.append(f"{kernel['name']}: {kernel['kind']}{times}{predicted}")
+        lines.append(f"    from {some(kernel['origin'])}" if kernel["origin"] else "    from no source node")
+        how, _, recipe = kernel["schedule"].partition(":")
+        lines.append(f"    {SCHEDULE_WORDS.get(how, how)}{': ' + recipe if recipe else ''}")
+        if kernel.get("note"):
+            lines.append(f"    note: {kernel['note']}")
+        others = kernel.get("alternatives", ())
+        shown = others if limit is None else others[:SHOWN_ALTERNATIVES]
+        for other in shown:
+            estimate = other.get("estimate")
+            predicted = f" ({span(estimate)} us)" if estimate is not None else ""
+            lines.append(f"    instead of {other['recipe']}{predicted}")
+        if len(others) > len(shown):
+            lines.append(f"    and of {len(others) - len(shown)} more recipes")
     hidden = len(ordered) - len(ordered[:limit])
-    return text + (f"\n{hidden} cheaper kernels are not shown; -v shows all" if hidden else "")
+    if hidden:
+        lines.append(f"{hidden} cheaper kernels are not shown; -v shows all.")
+    return "\n".join(lines)
 
 
 def _table(columns: tuple[str, ...], rows: list[tuple], right: set[int]) -> str:
