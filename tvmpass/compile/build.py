@@ -44,7 +44,10 @@ def load(model: Any, shapes: Mapping[str, Sequence[int | str]] | None = None, pa
             raise UsageError(f"{model}: reading {suffix} files is not available in this version; use ONNX")
     if params is not None:
         raise UsageError("params= belongs to model formats that keep parameters apart; ONNX holds its own")
-    return load_onnx(model, shapes)
+    mod = load_onnx(model, shapes)
+    if isinstance(model, (str, os.PathLike)):
+        mod["main"] = mod["main"].with_attr("tvmpass.model", Path(model).name)
+    return mod
 
 
 def optimize(
