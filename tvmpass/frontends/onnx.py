@@ -35,8 +35,8 @@ def load_onnx(
     proto = read_model(model)
     name_nodes(proto.graph)
     check_supported(proto, where)
-    check_valid(proto, where)
     fixed = fix_shapes(proto.graph, shapes)
+    check_valid(proto, where)
     freeze_inputs(proto.graph)
     inputs = [value.name for value in model_inputs(proto.graph)]
     outputs = [value.name for value in proto.graph.output]

@@ -43,31 +43,23 @@ def check_supported(model: onnx.ModelProto, where: str) -> None:
 
 def check_valid(model: onnx.ModelProto, where: str) -> None:
     """Raise one `TvmpassError` where the model breaks the ONNX specification."""
+    # The checker demands a shape of every output; exporters leave it out where
+    # it depends on data, and nothing here needs it.
+    types = [out.type.tensor_type for out in model.graph.output if out.type.HasField("tensor_type")]
+    shapeless = [entry for entry in types if not entry.HasField("shape")]
+    for entry in shapeless:
+        entry.shape.SetInParent()
     try:
-        onnx.checker.check_model(_with_output_shapes(model))
+        onnx.checker.check_model(model)
     except onnx.checker.ValidationError as error:
         text = next((line for line in str(error).splitlines() if line.strip()), "unknown fault")
         raise TvmpassError(f"{where} is not a valid ONNX model: {text.strip()}") from None
     except ValueError:
         # More than 2 GiB: the checker takes serialised models only.
         return
-
-
-def _with_output_shapes(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Return a copy in which every output has some shape, if one has none.
-
-    The checker demands a shape; exporters leave it out where it depends on
-    data, and nothing here needs it.
-    """
-    tensors = [out.type for out in model.graph.output if out.type.HasField("tensor_type")]
-    if all(entry.tensor_type.HasField("shape") for entry in tensors):
-        return model
-    copy = onnx.ModelProto()
-    copy.CopyFrom(model)
-    for out in copy.graph.output:
-        if out.type.HasField("tensor_type"):
-            out.type.tensor_type.shape.SetInParent()
-    return copy
+    finally:
+        for entry in shapeless:
+            entry.ClearField("shape")
 
 
 def all_nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
