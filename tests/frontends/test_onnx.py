@@ -6,10 +6,10 @@ import json
 
 import numpy as np
 import pytest
-from tests.frontends.models import model, node, run, value
 from onnx import helper
 from tvm import relax
 
+from tests.frontends.models import model, node, run, value
 from tvmpass.core.site import op_name
 from tvmpass.core.source import origin
 from tvmpass.frontends.onnx import load_onnx

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import onnx
 import pytest
-from tests.frontends.models import model, node, value
 from onnx import TensorProto
 
+from tests.frontends.models import model, node, value
 from tvmpass.core.constants import constant_array
 from tvmpass.core.errors import TvmpassError, UsageError
 from tvmpass.frontends.onnx import load_onnx

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from tests.frontends.models import model, node, value
 
+from tests.frontends.models import model, node, value
 from tvmpass.core.errors import UsageError
 from tvmpass.frontends.onnx import load_onnx
 
