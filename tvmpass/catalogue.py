@@ -81,21 +81,39 @@ def names(every: Iterable[Rule] | None = None) -> dict[str, str]:
     return table
 
 
-PLANNERS = ("PlanLayout", "PlanFusion", "PackWeights")
+PLANNERS = {"PlanLayout": "layout", "PlanFusion": "fusion"}
+"""The passes that proposal rules run inside, and which plan each makes."""
 
 
-def check_names(given: Iterable[str], where: str, stock: Iterable[str] = (), every: Iterable[Rule] | None = None):
+def check_names(
+    given: Iterable[str], where: str, stock: Iterable[str] = (), every: Iterable[Rule] | None = None
+) -> None:
     """Raise `UsageError` for a name that is neither a rule's nor a TVM pass's."""
-    known = {*names(every), *stock, *PLANNERS}
+    known = {*names(every), *names_of_classes(), *stock, *PLANNERS}
     for name in given:
         if str(name) not in known:
             raise UsageError(f"{where}: unknown rule or pass {str(name)!r}{nearest(str(name), known)}")
 
 
-def select(every: Sequence[Rule], options: Options, without: Iterable[str] = ()) -> tuple[list[Rule], list[str]]:
+def names_of_classes() -> set[str]:
+    """Return the names of every rule class defined in this process, a user's own included."""
+    found: set[str] = set()
+    waiting: list[type[Rule]] = [Rule]
+    while waiting:
+        for cls in waiting.pop().__subclasses__():
+            waiting.append(cls)
+            if cls.__module__ != Rule.__module__:
+                found.update((cls.__name__, cls.rule_name()))
+    return found
+
+
+def select(
+    every: Sequence[Rule], options: Options, without: Iterable[str] = ()
+) -> tuple[list[Rule], list[str]]:
     """Split into the rules that run and the names of those switched off.
 
-    A rule above ``options.level`` is off unless ``required``; a disabled one is off.
+    A rule above ``options.level`` is off unless ``required``; a disabled one is
+    off, and so are the proposal rules of a disabled planner.
     """
     table = names(every)
     without = list(without)
@@ -103,6 +121,8 @@ def select(every: Sequence[Rule], options: Options, without: Iterable[str] = ())
         if name not in table:
             raise UsageError(f"without: unknown rule {name!r}{nearest(name, table)}")
     off = {table[n] for n in (*options.disabled, *without) if n in table}
+    no_plans = {plan for name, plan in PLANNERS.items() if name in options.disabled}
+    off |= {rule.name for rule in every if isinstance(rule, ProposalRule) and rule.plans in no_plans}
     forced = {table[n] for n in options.required if n in table}
     active, disabled = [], []
     for rule in every:

@@ -69,7 +69,8 @@ class Job:
         try:
             relax.analysis.well_formed(result)
         except Exception as error:  # TVM reports this as several classes
-            raise TvmpassError(f"internal: the module is not well-formed after {name}: {last_line(error)}") from error
+            cause = last_line(error)
+            raise TvmpassError(f"internal: the module is not well-formed after {name}: {cause}") from error
         return result
 
     def _write(self, mod, name: str, when: str) -> None:
@@ -112,6 +113,8 @@ def fuse(mod, rules, job: Job):
         return m, None
 
     result, _ = named_pass("PlanFusion", mod, plan_all)
+    for failure in job.pricer.failures:
+        job.ledger.note(f"a group has no price, it could not be lowered: {failure}")
     return result
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import tvm
 from tvm import relax, tirx
@@ -50,7 +51,8 @@ class KernelPricer:
         self.failures: list[str] = []
         self._lowered: dict[str, _Lowered | None] = {}
         self._candidates: dict[int, tuple[Candidate, str]] = {}
-        self._parts: dict[relax.Var, str] = {}
+        # By value, not by variable: a variable keeps its name when it is given a new value.
+        self._parts: dict[Any, str] = {}
         self._over_budget: set[str] = set()
         self._spent = 0
 
@@ -73,9 +75,10 @@ class KernelPricer:
         if key in self._over_budget:
             return "budget"
         fused = self._lowered.get(key)
-        parts = [self._lowered.get(self._parts[v]) for v in candidate.bindings if not _free(view, v)]
+        values = [view.bindings[v] for v in candidate.bindings if not _free(view, v)]
+        parts = [self._lowered.get(self._parts[value]) for value in values]
         if fused is None or any(part is None for part in parts):
-            return "not-lowered"
+            return "pruned"  # why is in `failures`
         together = add([part.estimate for part in parts])
         group = self.latency.group(
             [k.features for k in fused.kernels],
@@ -96,9 +99,10 @@ class KernelPricer:
             self._spent += 1
             wanted[made.key] = made
         for var in candidate.bindings:
-            if not _free(view, var) and var not in self._parts:
+            value = view.bindings[var]
+            if not _free(view, var) and value not in self._parts:
                 part = group_function(view, Group((var,), "part", {}))
-                self._parts[var] = part.key
+                self._parts[value] = part.key
                 if part.key not in self._lowered:
                     wanted.setdefault(part.key, part)
 

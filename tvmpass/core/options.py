@@ -32,6 +32,13 @@ def _positive(value: Any) -> int:
     return number
 
 
+def _count(value: Any) -> int:
+    number = int(value)
+    if number < 0:
+        raise ValueError("must not be negative")
+    return number
+
+
 def _threads(value: Any) -> int:
     return len(os.sched_getaffinity(0)) if value == "all" else _positive(value)
 
@@ -62,10 +69,10 @@ class Options:
     pipeline: str = option("tir.pipeline", "auto", "auto", "off")
     unroll: str = option("tir.unroll", "auto", "auto", "off")
     tensorize: str = option("tir.tensorize", "auto", "auto", "off")
-    price_budget: int = option("price_budget", 300, parse=lambda v: int(v))
+    price_budget: int = option("price_budget", 300, parse=_count)
     fast_math: bool = option("fast_math", False)
     threads: int = option("threads", 0, parse=_threads)
-    seed: int = option("seed", 0, parse=lambda v: int(v))
+    seed: int = option("seed", 0, parse=_count)
 
     def __post_init__(self):
         if not self.threads:
