@@ -13,6 +13,7 @@ from .tile_conv import TileConv
 from .tile_elementwise import TileElementwise
 from .tile_matmul import TileMatmul
 from .tile_reduce import TileReduce
+from .tile_rows import TileRows
 from .tile_window import TileWindow
 from .unroll_inner import UnrollInner
 from .vectorize_inner import VectorizeInner
@@ -23,6 +24,7 @@ RULES = (
     TileConv,
     TileWindow,
     TileReduce,
+    TileRows,
     TileElementwise,
     StagePadding,
     ParallelizeOuter,

@@ -18,6 +18,7 @@ from tvm import s_tir, tirx
 from schedules.cpu.contraction import contraction_choices, find_axes, window_choices
 from schedules.cpu.finish import finish_function
 from schedules.cpu.machine import vector_lanes_of
+from schedules.cpu.rows import runs_along
 from tvmpass.core.decision import Refusal
 from tvmpass.core.errors import UsageError, nearest
 from tvmpass.core.kernels import Kernel, classify
@@ -33,6 +34,7 @@ from .tile_conv import TileConv
 from .tile_elementwise import TileElementwise
 from .tile_matmul import TileMatmul
 from .tile_reduce import TileReduce
+from .tile_rows import TileRows
 from .tile_window import TileWindow
 from .unroll_inner import UnrollInner
 from .vectorize_inner import VectorizeInner
@@ -110,6 +112,7 @@ def recipes(kernel: Kernel, target: tvm.target.Target, options: Options) -> list
         "depthwise": _windows,
         "pool": _windows,
         "reduce": _reductions,
+        "norm-softmax": _rows,
         "elementwise": _injective,
         "movement": _injective,
     }.get(kernel.kind)
@@ -163,12 +166,26 @@ def _windows(kernel: Kernel, lanes: int, threads, options: Options) -> Iterable[
 
 def _reductions(kernel: Kernel, lanes: int, threads, options: Options) -> Iterable[tuple[Step, ...]]:
     anchor = _anchor(kernel)
-    if not anchor.spatial:
+    along_row = bool(anchor.reduce) and runs_along(anchor, anchor.reduce[-1].var)
+    if along_row or not anchor.spatial:
+        yield from _rows(kernel, lanes, threads, options)
         return
     for vectors in (4, 2, 1):
         yield (
             InlineNeighbours(),
             TileReduce(n=vectors * lanes, lanes=lanes),
+            *threads,
+            VectorizeInner(),
+            UnrollInner(),
+            DecomposeReduction(),
+        )
+
+
+def _rows(kernel: Kernel, lanes: int, threads, options: Options) -> Iterable[tuple[Step, ...]]:
+    for vectors in (4, 2, 1):
+        yield (
+            InlineNeighbours(),
+            TileRows(n=vectors * lanes, lanes=lanes),
             *threads,
             VectorizeInner(),
             UnrollInner(),

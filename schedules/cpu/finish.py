@@ -5,6 +5,7 @@ from __future__ import annotations
 from tvm import s_tir, tirx
 
 from .loops import decompose_reductions
+from .vector_math import vectorize_math
 
 
 def finish_function(func: tirx.PrimFunc, fast_math: bool) -> tirx.PrimFunc:
@@ -15,5 +16,5 @@ def finish_function(func: tirx.PrimFunc, fast_math: bool) -> tirx.PrimFunc:
     """
     schedule = s_tir.Schedule(func)
     decompose_reductions(schedule)
-    made = schedule.mod["main"]
+    made = vectorize_math(schedule.mod["main"])
     return made.with_attrs(func.attrs) if func.attrs else made

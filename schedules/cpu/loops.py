@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tvm import s_tir
+from tvm import s_tir, tirx
 
 from tvmpass.core.nest import REDUCE, as_int, variables
 
@@ -36,11 +36,9 @@ def split_at_reduction(schedule, block) -> tuple[list, list, list]:
 
 def _reduction_loops(schedule, block, loops) -> set[int]:
     """Return the positions of the loops that drive a reduction iterator."""
-    if not loops:
+    realize = _realize(schedule, block, loops)
+    if realize is None:
         return set()
-    realize = schedule.get(loops[-1]).body
-    while not isinstance(realize, s_tir.SBlockRealize):
-        realize = realize.body
     used: set = set()
     for iv, value in zip(realize.block.iter_vars, realize.iter_values):
         if int(iv.iter_type) == REDUCE:
@@ -48,10 +46,32 @@ def _reduction_loops(schedule, block, loops) -> set[int]:
     return {i for i, loop in enumerate(loops) if schedule.get(loop).loop_var in used}
 
 
+def _realize(schedule, block, loops):
+    """Return the realize node of a block, found below its innermost loop."""
+    if not loops:
+        return None
+    wanted = schedule.get(block)
+    todo = [schedule.get(loops[-1]).body]
+    while todo:
+        node = todo.pop()
+        if isinstance(node, tirx.SeqStmt):
+            todo.extend(node.seq)
+        elif isinstance(node, s_tir.SBlockRealize) and node.block.same_as(wanted):
+            return node
+    return None
+
+
+def _is_own(schedule, loop) -> bool:
+    """Is there nothing but one block right below the loop?"""
+    return isinstance(schedule.get(loop).body, s_tir.SBlockRealize)
+
+
 def vectorize_innermost(schedule, block, max_lanes: int = 16) -> bool:
     """Vectorise the innermost loop where it is a power of two of at most ``max_lanes``."""
     loops = schedule.get_loops(block)
-    if not loops:
+    if not loops or not _is_own(schedule, loops[-1]):
+        return False
+    if len(loops) - 1 in _reduction_loops(schedule, block, loops):
         return False
     size = loop_extent(schedule, loops[-1])
     if size is None or size < 2 or size > max_lanes or size & (size - 1):
@@ -70,10 +90,13 @@ def unroll_constant(schedule, loop, limit: int = 32) -> bool:
     return True
 
 
+_TILE_LOOPS = ("ml", "nu")
+
+
 def unroll_tile(schedule, name: str, k: int) -> None:
-    """Unroll the loops inside the reduction of block ``name`` and ``k`` of its steps."""
+    """Unroll every tile loop, and ``k`` reduction steps of block ``name`` (0 = all of them)."""
     block = schedule.get_sblock(name)
-    _, reduction, inner = split_at_reduction(schedule, block)
+    _, reduction, _ = split_at_reduction(schedule, block)
     if reduction and k == 0:
         for loop in reduction:
             unroll_constant(schedule, loop, 64)
@@ -84,17 +107,11 @@ def unroll_tile(schedule, name: str, k: int) -> None:
         if size is not None and k > 1:
             _, steps = schedule.split(reduction[-1], [None, k])
             schedule.unroll(steps)
-    _unroll_serial(schedule, inner)
     for leaf in leaf_blocks(schedule):
-        if schedule.get(leaf).name_hint == name + "_store":
-            loops = schedule.get_loops(leaf)
-            _unroll_serial(schedule, loops[len(loops) - len(inner) :])
-
-
-def _unroll_serial(schedule, loops) -> None:
-    for loop in loops:
-        if int(schedule.get(loop).kind) == 0:
-            unroll_constant(schedule, loop)
+        for loop in schedule.get_loops(leaf):
+            node = schedule.get(loop)
+            if int(node.kind) == 0 and node.loop_var.name in _TILE_LOOPS:
+                unroll_constant(schedule, loop)
 
 
 def parallelize(schedule) -> None:

@@ -41,24 +41,30 @@ def substitute(node, mapping: Mapping[Any, Any]):
     return tvm_ffi.structural_map(node, [(tirx.Var, lambda var: mapping.get(var, var))], order="post")
 
 
-def regions(loads_or_stores: Iterable[tuple[Any, Iterable[Any]]]) -> list:
-    """Return point regions for (buffer, indices), a buffer met at two places as a whole."""
+def regions(accesses: Iterable[tuple[Any, Iterable[Any]]]) -> list:
+    """Return one region per buffer from (buffer, indices) pairs.
+
+    A dimension that is always indexed by the same expression is a point there,
+    any other is taken whole.
+    """
     seen: dict[Any, list] = {}
-    for buffer, indices in loads_or_stores:
+    for buffer, indices in accesses:
         indices = list(indices)
         known = seen.setdefault(buffer, indices)
-        if known is not indices and not all(
-            tvm_ffi.structural_equal(a, b) for a, b in zip(known, indices)
-        ):
-            seen[buffer] = []
-    result = []
-    for buffer, indices in seen.items():
-        if indices or not len(buffer.shape):
-            ranges = [tvm.ir.Range.from_min_extent(i, tirx.const(1, i.ty.dtype)) for i in indices]
-        else:
-            ranges = [tvm.ir.Range(tirx.const(0, "int64"), dim) for dim in buffer.shape]
-        result.append(tirx.BufferRegion(buffer, ranges))
-    return result
+        if known is not indices:
+            seen[buffer] = [
+                a if a is not None and tvm_ffi.structural_equal(a, b) else None for a, b in zip(known, indices)
+            ]
+    return [tirx.BufferRegion(buffer, _ranges(buffer, indices)) for buffer, indices in seen.items()]
+
+
+def _ranges(buffer, indices) -> list:
+    return [
+        tvm.ir.Range(tirx.const(0, str(dim.ty.dtype)), dim)
+        if index is None
+        else tvm.ir.Range.from_min_extent(index, tirx.const(1, index.ty.dtype))
+        for index, dim in zip(indices, buffer.shape)
+    ]
 
 
 @dataclass(frozen=True)

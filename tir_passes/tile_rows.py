@@ -1,0 +1,34 @@
+"""Run all stages of a softmax, a norm or a row reduction for one row at a time.
+
+Before, every stage walks the whole tensor; after, a row stays in cache from
+the first stage to the last, and every stage works in vectors: a reduction
+along the row keeps up to eight vectors of partial sums (so that its rounding
+differs from the one-by-one sum, usually for the better).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from schedules.cpu.rows import tile_rows
+from tir_passes.step import BAD_OPTION, WRONG_KIND, Step, require_kind
+from tvm import s_tir
+
+
+@dataclass(frozen=True)
+class TileRows(Step):
+    """Compute norms, softmax and row reductions row by row, in vectors."""
+
+    refusals = (WRONG_KIND, BAD_OPTION)
+
+    n: int = 64
+    lanes: int = 16
+
+    def check(self, schedule, kernel):
+        refusal = require_kind(self, kernel, "norm-softmax", "reduce")
+        if refusal is None and (self.lanes < 1 or self.lanes & (self.lanes - 1)):
+            refusal = BAD_OPTION(step=self.name, option="lanes", value=self.lanes, reason="it must be a power of two")
+        return refusal
+
+    def rewrite(self, schedule, kernel):
+        return s_tir.Schedule(tile_rows(schedule.mod["main"], self.lanes, max(1, self.n // self.lanes)))
