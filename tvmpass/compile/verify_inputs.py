@@ -19,14 +19,14 @@ EXAMPLE_DIMS = (3, 5, 2, 4)
 _TOLERANCE = {"float64": 1e-9, "float32": 2e-5, "float16": 1e-2, "bfloat16": 4e-2}
 
 
-def input_sets(arguments: Sequence[Any], seed: int, loose: bool) -> list[tuple[str, list[Any]]]:
+def input_sets(arguments: Sequence[Any], seed: int, extreme: bool) -> list[tuple[str, list[Any]]]:
     """Draw named sets of arrays for ``arguments`` (variables and constants).
 
     ``normal`` is standard normal; ``special`` sprinkles 0, -0.0, NaN and
-    infinities; ``extreme`` uses the ends of the dtype's range, and is left out
-    where the rewrite reorders float operations (``loose``).
+    infinities; ``extreme`` uses the ends of the dtype's range, and is for
+    comparisons in which no sum is reordered: its order decides what overflows.
     """
-    names = ["normal", "special"] + ([] if loose else ["extreme"])
+    names = ["normal", "special"] + (["extreme"] if extreme else [])
     symbols: dict[Any, int] = {}
     for argument in arguments:
         _bind_symbols(argument, symbols)
