@@ -20,9 +20,12 @@ def test_defaults_are_the_documented_ones():
     assert made.threads == len(os.sched_getaffinity(0))
 
 
+STEPS = ("tile", "pipeline", "unroll", "tensorize")
+
+
 def test_keys():
-    names = {key.removeprefix("tvmpass.") for key in Options.keys()}
-    assert {n for n in names if n.startswith("tir.")} == {"tir.tile", "tir.pipeline", "tir.unroll", "tir.tensorize"}
+    names = {key.removeprefix("tvmpass.") for key in Options.keys()}  # noqa: SIM118
+    assert {n for n in names if n.startswith("tir.")} == {f"tir.{n}" for n in STEPS}
     assert {n for n in names if not n.startswith("tir.")} == {
         "fusion", "min_speedup", "layout", "quantize", "cost_model", "tuning_logs", "verify", "price_budget",
         "fast_math", "threads", "seed",
@@ -84,6 +87,9 @@ def test_text_of_the_command_line_is_converted():
     made = Options.from_config({f"tvmpass.{key}": value for key, value in text.items()})
     assert (made.min_speedup, made.price_budget) == (1.5, 7)
     assert made.threads >= 1
+
+
+STEPS = ("tile", "pipeline", "unroll", "tensorize")
 
 
 def test_keys_of_tvm_are_left_to_tvm():

@@ -129,17 +129,20 @@ def _verify_candidates(plan, job: Job) -> dict[int, Any]:
     return faults
 
 
-def _origins(mod, name: str) -> dict[str, tuple[str, ...]]:
-    """Map binding variables to their source nodes, for after the spans are gone."""
+def _origins(mod, name: str) -> dict[relax.Var, tuple[str, ...]]:
+    """Map binding variables to their source nodes, for after the spans are gone.
+
+    Lowering keeps the variables; their names need not differ.
+    """
     return {
-        binding.var.name: origin(binding.value)
+        binding.var: origin(binding.value)
         for block in mod[name].body.blocks
         for binding in block.bindings
         if origin(binding.value)
     }
 
 
-def schedule_kernels(mod, job: Job, origins: dict[str, dict[str, tuple[str, ...]]]):
+def schedule_kernels(mod, job: Job, origins: dict[str, dict[relax.Var, tuple[str, ...]]]):
     """Schedule every PrimFunc and list the kernels in call order."""
     calls = _kernel_calls(mod, origins)
     result = tvm.IRModule(dict(mod.functions_items()), attrs=mod.attrs)
@@ -184,6 +187,6 @@ def _kernel_calls(mod, origins) -> dict[str, list[tuple[str, ...]]]:
             for binding in block.bindings:
                 value = binding.value
                 if op_name(value) == "relax.call_tir":
-                    sources = origin(value) or known.get(binding.var.name, ())
+                    sources = origin(value) or known.get(binding.var, ())
                     calls.setdefault(value.args[0].name_hint, []).append(sources)
     return calls

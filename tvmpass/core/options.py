@@ -112,9 +112,11 @@ def _convert(spec: dataclasses.Field, raw: Any) -> Any:
     key, choices, parse = spec.metadata["key"], spec.metadata["choices"], spec.metadata["parse"]
     if choices:
         if key == "tvmpass.layout" and raw in ("NCHW8c", "NCHW16c"):
-            raise UsageError(f"{key}={raw}: blocked layouts are not available yet; use auto, keep, NHWC or NCHW")
+            known = "use auto, keep, NHWC or NCHW"
+            raise UsageError(f"{key}={raw}: blocked layouts are not available yet; {known}")
         if raw not in choices:
-            raise UsageError(f"{key}={raw!r}: expected one of {', '.join(choices)}{nearest(str(raw), choices)}")
+            hint = nearest(str(raw), choices)
+            raise UsageError(f"{key}={raw!r}: expected one of {', '.join(choices)}{hint}")
         return raw
     if isinstance(spec.default, bool):
         text = str(raw).lower()
