@@ -20,7 +20,7 @@ from tvm import relax, tirx
 from tvmpass.core.errors import TvmpassError
 from tvmpass.core.options import Options
 from tvmpass.core.rebuild import replace_values
-from tvmpass.core.site import Candidate, FunctionView, GenericConst, _variables
+from tvmpass.core.site import Candidate, FunctionView, GenericConst
 from tvmpass.core.source import make_span, origin
 
 from .legalize import legalize_map
@@ -114,7 +114,8 @@ def close_over(values: Sequence[tuple[relax.Var, Any]], name: str, attrs: dict[s
         if expr in inner:
             return inner[expr]
         if isinstance(expr, relax.Call):
-            return relax.Call(expr.op, [substitute(a) for a in expr.args], expr.attrs, list(expr.ty_args), expr.span)
+            args = [substitute(a) for a in expr.args]
+            return relax.Call(expr.op, args, expr.attrs, list(expr.ty_args), expr.span)
         if isinstance(expr, relax.Tuple):
             return relax.Tuple([substitute(e) for e in expr.fields])
         if isinstance(expr, relax.TupleGetItem):
@@ -233,6 +234,7 @@ def _unique(name: str, taken: set[str]) -> str:
 
 def lower(mod, target, options: Options):
     """Legalise, fuse each Primitive function to one PrimFunc, re-attach attributes."""
+    mod = relax.transform.DeadCodeElimination()(mod)  # FuseTIR drops groups that nothing reads
     attrs = {
         gv.name_hint: f.attrs[GROUP_ATTR]
         for gv, f in mod.functions_items()
