@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import re
-from typing import Any
+from typing import Any, NoReturn
 
 import tvm
 
@@ -24,7 +24,8 @@ _CPUINFO = {
     "amx-tile": "amx_tile", "amx-int8": "amx_int8", "amx-bf16": "amx_bf16",
 }  # fmt: skip
 _CHECKED = (
-    "sse3", "ssse3", "sse4.1", "sse4.2", "popcnt", "avx", "avx2", "fma", "f16c", "bmi", "bmi2", "lzcnt", "movbe",
+    "sse3", "ssse3", "sse4.1", "sse4.2", "popcnt", "avx", "avx2", "fma", "f16c", "bmi", "bmi2", "lzcnt",
+    "movbe",
     "avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl", "avx512ifma", "avx512vbmi", "avx512vbmi2",
     "avx512vnni", "avx512bitalg", "avx512vpopcntdq", "avx512bf16", "avx512fp16", "avxvnni",
     "amx-tile", "amx-int8", "amx-bf16", "gfni", "vaes", "vpclmulqdq",
@@ -56,7 +57,8 @@ def parse_target(target: Any, threads: int) -> tvm.target.Target:
         return _cuda(detail)
     if "/" in text:
         return _complete(_make(text, text), threads)
-    raise UsageError(f"unknown target {text!r}{nearest(kind, ('llvm', 'cuda'))}; try llvm, llvm:x86-64-v3 or cuda:sm_90")
+    hint = nearest(kind, ("llvm", "cuda"))
+    raise UsageError(f"unknown target {text!r}{hint}; try llvm, llvm:x86-64-v3 or cuda:sm_90")
 
 
 def _make(spec: Any, text: str) -> tvm.target.Target:
@@ -68,35 +70,52 @@ def _make(spec: Any, text: str) -> tvm.target.Target:
 
 
 def _complete(target: tvm.target.Target, threads: int) -> tvm.target.Target:
-    if target.kind.name != "llvm":
-        return target
-    spec = dict(target.attrs)
+    """Fill in what ``target`` leaves open: the host CPU and the thread count."""
+    kind = target.kind.name
+    if kind == "cuda":
+        return _cuda(str(target.attrs.get("arch", "")))
+    if kind != "llvm":
+        raise UsageError(f"target kind {kind!r} is not supported; use llvm")
+    spec = {name: _plain(value) for name, value in dict(target.attrs).items()}
     here = str(tvm.target.codegen.llvm_get_system_triple())
-    if not spec.get("mcpu") and spec.get("mtriple", here) == here:
-        return _cpu("", threads)
-    return target
+    if spec.pop("mtriple", here) != here:
+        return target
+    return _local(spec, threads)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, (str, int)):
+        return value
+    return [str(item) for item in value]
 
 
 def _cpu(name: str, threads: int) -> tvm.target.Target:
-    if not name:
-        spec: dict[str, Any] = {"kind": "llvm", "mcpu": host_cpu(), "num-cores": threads}
-        hidden = missing_features(required_features(_make(spec, "llvm")))
-        if hidden:  # a hypervisor may hide what the CPU model implies
-            spec["mattr"] = [f"-{feature}" for feature in hidden]
-        return _make(spec, "llvm")
-    known = [str(n) for n in tvm.target.codegen.llvm_get_cpu_archlist(_make({"kind": "llvm"}, "llvm"))]
-    if name not in known:
-        raise UsageError(f"unknown CPU {name!r} for llvm{nearest(name, [*known, *_X86_LEVELS])}")
-    return _make({"kind": "llvm", "mcpu": name, "num-cores": threads}, f"llvm:{name}")
+    return _local({"mcpu": name} if name not in ("", "native") else {}, threads)
 
 
-def _cuda(detail: str) -> tvm.target.Target:
+def _local(spec: dict[str, Any], threads: int) -> tvm.target.Target:
+    """Make a target for CPUs like this one from its attributes."""
+    name = spec.get("mcpu")
+    if name:
+        known = [str(n) for n in tvm.target.codegen.llvm_get_cpu_archlist(_make({"kind": "llvm"}, "llvm"))]
+        if name not in known:
+            raise UsageError(f"unknown CPU {name!r} for llvm{nearest(name, [*known, *_X86_LEVELS])}")
+        return _make({"kind": "llvm", "num-cores": threads, **spec}, f"llvm:{name}")
+    made: dict[str, Any] = {"kind": "llvm", "num-cores": threads, **spec, "mcpu": host_cpu()}
+    hidden = missing_features(required_features(_make(made, "llvm")))
+    if hidden:  # a hypervisor may hide what the CPU model implies
+        made["mattr"] = [*made.get("mattr", ()), *(f"-{feature}" for feature in hidden)]
+    return _make(made, "llvm")
+
+
+def _cuda(detail: str) -> NoReturn:
     if not detail:
         raise UsageError("target 'cuda' needs an architecture: cuda:sm_80, cuda:sm_90 or cuda:sm_80,sm_90")
     for arch in detail.split(","):
         if not _CUDA_ARCH.match(arch):
             raise UsageError(f"unknown CUDA architecture {arch!r}; expected the form sm_90")
-    raise TvmpassError(f"target cuda:{detail}: building CUDA modules is not available in this version; use llvm")
+    what = "building CUDA modules is not available in this version"
+    raise TvmpassError(f"target cuda:{detail}: {what}; use llvm")
 
 
 @functools.cache
