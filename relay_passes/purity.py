@@ -7,8 +7,17 @@ from tvm import relax
 
 from tvmpass.core.site import op_name
 
-_EFFECTS = frozenset({"relax.call_dps_packed", "relax.call_inplace_packed", "relax.call_tir_inplace",
-                      "relax.invoke_closure", "relax.call_builtin_with_ctx", "relax.assert_op", "relax.print"})
+_EFFECTS = frozenset(
+    {
+        "relax.call_dps_packed",
+        "relax.call_inplace_packed",
+        "relax.call_tir_inplace",
+        "relax.invoke_closure",
+        "relax.call_builtin_with_ctx",
+        "relax.assert_op",
+        "relax.print",
+    }
+)
 """Operators that TVM marks pure or that write to an operand: calls into code nobody can see."""
 
 _STORAGE = ("relax.builtin.", "relax.memory.", "relax.vm.", "relax.dist.", "relax.ccl.")

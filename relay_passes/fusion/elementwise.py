@@ -23,15 +23,73 @@ from tvm import relax
 
 from tvmpass.core.site import FunctionView, op_name, shape_of
 
-ARITHMETIC = ("add", "subtract", "multiply", "divide", "floor_divide", "mod", "floor_mod", "power", "maximum",
-              "minimum", "negative", "abs", "sign", "square", "ewise_fma", "log_add_exp", "clip")
+ARITHMETIC = (
+    "add",
+    "subtract",
+    "multiply",
+    "divide",
+    "floor_divide",
+    "mod",
+    "floor_mod",
+    "power",
+    "maximum",
+    "minimum",
+    "negative",
+    "abs",
+    "sign",
+    "square",
+    "ewise_fma",
+    "log_add_exp",
+    "clip",
+)
 ROUNDING = ("floor", "ceil", "round", "trunc", "astype")
-CURVES = ("exp", "log", "sqrt", "rsqrt", "erf", "sigmoid", "tanh", "sin", "cos", "tan", "sinh", "cosh", "asin",
-          "acos", "atan", "asinh", "acosh", "atanh", "atan2")
-ACTIVATIONS = ("nn.relu", "nn.leakyrelu", "nn.prelu", "nn.selu", "nn.silu", "nn.gelu", "nn.gelu_tanh",
-               "nn.softplus")
-LOGIC = ("equal", "not_equal", "less", "less_equal", "greater", "greater_equal", "logical_and", "logical_or",
-         "logical_xor", "logical_not", "where", "isnan", "isinf", "isfinite")
+CURVES = (
+    "exp",
+    "log",
+    "sqrt",
+    "rsqrt",
+    "erf",
+    "sigmoid",
+    "tanh",
+    "sin",
+    "cos",
+    "tan",
+    "sinh",
+    "cosh",
+    "asin",
+    "acos",
+    "atan",
+    "asinh",
+    "acosh",
+    "atanh",
+    "atan2",
+)
+ACTIVATIONS = (
+    "nn.relu",
+    "nn.leakyrelu",
+    "nn.prelu",
+    "nn.selu",
+    "nn.silu",
+    "nn.gelu",
+    "nn.gelu_tanh",
+    "nn.softplus",
+)
+LOGIC = (
+    "equal",
+    "not_equal",
+    "less",
+    "less_equal",
+    "greater",
+    "greater_equal",
+    "logical_and",
+    "logical_or",
+    "logical_xor",
+    "logical_not",
+    "where",
+    "isnan",
+    "isinf",
+    "isfinite",
+)
 BITS = ("bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_not", "left_shift", "right_shift")
 
 ELEMENTWISE = frozenset(

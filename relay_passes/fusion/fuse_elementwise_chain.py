@@ -110,7 +110,9 @@ class FuseElementwiseChain(ProposalRule):
 
 
 def _producers(view, var) -> list:
-    found = {p: None for p in operands(view.bindings[var]) if isinstance(p, relax.Var) and is_elementwise(view, p)}
+    found = {
+        p: None for p in operands(view.bindings[var]) if isinstance(p, relax.Var) and is_elementwise(view, p)
+    }
     return list(found)
 
 

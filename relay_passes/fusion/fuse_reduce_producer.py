@@ -13,6 +13,7 @@ pay, an expensive curve need not.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar
 
 from relay_passes.fusion.elementwise import is_elementwise
@@ -24,8 +25,20 @@ from tvmpass.core.rule import ProposalRule
 from tvmpass.core.site import Site, op_name, same_shape, shape_of
 
 READERS = frozenset(
-    f"relax.{n}" for n in ("sum", "mean", "max", "min", "prod", "argmax", "argmin", "nn.softmax", "nn.log_softmax",
-                           "nn.layer_norm", "nn.rms_norm")
+    f"relax.{n}"
+    for n in (
+        "sum",
+        "mean",
+        "max",
+        "min",
+        "prod",
+        "argmax",
+        "argmin",
+        "nn.softmax",
+        "nn.log_softmax",
+        "nn.layer_norm",
+        "nn.rms_norm",
+    )
 )
 
 
@@ -47,7 +60,7 @@ class FuseReduceProducer(ProposalRule):
             data = value.args[0]
             if not is_elementwise(view, data):
                 continue
-            tree = chain.tree(view, data, lambda v, s=shape_of(data): same_shape(shape_of(v), s))
+            tree = chain.tree(view, data, partial(_has_shape, shape_of(data)))
             yield Site.make(self, view, var, {*tree, var}, {"reduction": var, "data": data}, tree=tree)
 
     def check(self, site):
@@ -66,3 +79,7 @@ class FuseReduceProducer(ProposalRule):
             longest = epilogues[-1]
             found.insert(0, tuple(sorted({*tree, *longest}, key=lambda v: view.order[v])))
         return [candidate(site, site.root, members, producers=len(tree)) for members in found]
+
+
+def _has_shape(shape, var) -> bool:
+    return same_shape(shape_of(var), shape)

@@ -35,7 +35,7 @@ def candidate(site: Site, anchor, bindings: Sequence, producers: int = 0) -> Can
         name, layout, after = "", "", operators
     else:
         name, layout = op_name(view.bindings[anchor]), layout_of(view.bindings[anchor])
-        after = operators[producers + 1:]
+        after = operators[producers + 1 :]
     identity = {"rule": site.rule.name, "anchor": name, "layout": layout, "epilogue": after}
     if before:
         identity["prologue"] = before

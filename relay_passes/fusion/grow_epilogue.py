@@ -30,14 +30,30 @@ from tvmpass.core.rule import ProposalRule
 from tvmpass.core.site import FunctionView, Site, op_name, outputs_of, same_shape, shape_of
 
 NO_ELEMENTWISE_READER = RefusalKind("no-elementwise-reader", "{value} is read by {readers} only")
-SHAPE_CHANGES = RefusalKind("shape-changes", "{value} has shape {found}, its reader {reader} makes {expected}")
+SHAPE_CHANGES = RefusalKind(
+    "shape-changes", "{value} has shape {found}, its reader {reader} makes {expected}"
+)
 
 CONTRACTIONS = ("matmul", "einsum", *(f"nn.conv{d}d{t}" for d in (1, 2, 3) for t in ("", "_transpose")))
 REDUCTIONS = ("sum", "mean", "max", "min", "prod", "variance", "std", "argmax", "argmin", "cumsum", "cumprod")
 POOLINGS = tuple(f"nn.{kind}_pool{d}d" for kind in ("max", "avg", "adaptive_avg") for d in (1, 2, 3))
 NORMS = ("nn.softmax", "nn.log_softmax", "nn.layer_norm", "nn.rms_norm", "nn.group_norm", "nn.instance_norm")
-MOVEMENTS = ("permute_dims", "broadcast_to", "concat", "strided_slice", "take", "tile", "repeat", "flip", "nn.pad",
-             "image.resize2d", "gather_elements", "gather_nd", "nn.pixel_shuffle", "one_hot")
+MOVEMENTS = (
+    "permute_dims",
+    "broadcast_to",
+    "concat",
+    "strided_slice",
+    "take",
+    "tile",
+    "repeat",
+    "flip",
+    "nn.pad",
+    "image.resize2d",
+    "gather_elements",
+    "gather_nd",
+    "nn.pixel_shuffle",
+    "one_hot",
+)
 """Reshapes are not among them: they cost nothing by themselves, a kernel would."""
 
 ANCHORS = frozenset(f"relax.{n}" for n in (*CONTRACTIONS, *REDUCTIONS, *POOLINGS, *NORMS, *MOVEMENTS))
@@ -52,15 +68,22 @@ class GrowEpilogue(ProposalRule):
     max_candidates: int = 6
     """Prefixes proposed per anchor: the longest ones and the shortest."""
 
-    refusals: ClassVar = (NO_ELEMENTWISE_READER, SHAPE_CHANGES, ESCAPES, CROSSES_DATAFLOW_BLOCK, UNKNOWN_SHAPE)
+    refusals: ClassVar = (
+        NO_ELEMENTWISE_READER,
+        SHAPE_CHANGES,
+        ESCAPES,
+        CROSSES_DATAFLOW_BLOCK,
+        UNKNOWN_SHAPE,
+    )
 
     def match(self, view):
         """Yield every anchor, with the bindings of its longest legal group."""
         for var, value in view.bindings.items():
             if op_name(value) in ANCHORS and var not in view.match_casts:
                 prefixes = list(self.prefixes(view, var))
-                yield Site.make(self, view, var, prefixes[-1] if prefixes else {var}, {"anchor": var},
-                                prefixes=prefixes)
+                yield Site.make(
+                    self, view, var, prefixes[-1] if prefixes else {var}, {"anchor": var}, prefixes=prefixes
+                )
 
     def check(self, site):
         if site.data["prefixes"]:
@@ -77,8 +100,12 @@ class GrowEpilogue(ProposalRule):
             return ESCAPES(value=anchor.name, readers=site.readers("anchor"))
         for user in users:
             if is_elementwise(view, user):
-                return SHAPE_CHANGES(value=anchor.name, found=shown(shape_of(anchor)),
-                                     reader=view.op(user), expected=shown(shape_of(user)))
+                return SHAPE_CHANGES(
+                    value=anchor.name,
+                    found=shown(shape_of(anchor)),
+                    reader=view.op(user),
+                    expected=shown(shape_of(user)),
+                )
         return NO_ELEMENTWISE_READER(value=anchor.name, readers=site.readers("anchor"))
 
     def propose(self, site):
@@ -104,7 +131,11 @@ class GrowEpilogue(ProposalRule):
         push_readers(anchor)
         while waiting and len(members) < self.max_length:
             _, var = heapq.heappop(waiting)
-            if not (is_elementwise(view, var) and same_block(view, anchor, var) and same_shape(shape_of(var), shape)):
+            if not (
+                is_elementwise(view, var)
+                and same_block(view, anchor, var)
+                and same_shape(shape_of(var), shape)
+            ):
                 continue
             members.append(var)
             inside.add(var)

@@ -51,9 +51,15 @@ class PreferNHWC(ProposalRule):
 
     def check(self, site):
         attrs = site.attrs("conv")
-        layouts = [str(attrs.data_layout), str(attrs.kernel_layout), str(attrs.out_layout or attrs.data_layout)]
+        layouts = [
+            str(attrs.data_layout),
+            str(attrs.kernel_layout),
+            str(attrs.out_layout or attrs.data_layout),
+        ]
         if layouts != ["NCHW", "OIHW", "NCHW"]:
-            return UNSUPPORTED_LAYOUT(value=site.name("conv"), found=layouts, expected=["NCHW", "OIHW", "NCHW"])
+            return UNSUPPORTED_LAYOUT(
+                value=site.name("conv"), found=layouts, expected=["NCHW", "OIHW", "NCHW"]
+            )
         if shape_of(site["conv"]) is None:
             return UNKNOWN_SHAPE(value=site.name("conv"))
         return None
@@ -101,7 +107,9 @@ def to_nhwc(mod, function: str, convolutions):
         return {name: PINNED[name]} if name in PINNED else {}
 
     converted = relax.transform.ConvertLayout({}, layouts)(mod)
-    converted.update_func(converted.get_global_var(function), _with_origins(mod[function], converted[function]))
+    converted.update_func(
+        converted.get_global_var(function), _with_origins(mod[function], converted[function])
+    )
     return tidy(converted)
 
 
@@ -115,7 +123,9 @@ def _with_full_rank_constants(mod, function: str):
         arrays = [array_of(view, a) for a in value.args]
         if any(a is not None and a.size > 1 and a.ndim < 4 for a in arrays):
             args = [
-                a if array is None or array.size == 1 else constant(array.reshape((1,) * (4 - array.ndim) + array.shape))
+                a
+                if array is None or array.size == 1
+                else constant(array.reshape((1,) * (4 - array.ndim) + array.shape))
                 for a, array in zip(value.args, arrays)
             ]
             call = relax.Call(value.op, args, value.attrs, list(value.ty_args), value.span)
@@ -130,7 +140,9 @@ def _with_full_rank_constants(mod, function: str):
 def _with_origins(before, after):
     """Put the source nodes back: the pass keeps the order of operators and drops spans."""
     sources = [
-        (op_name(b.value), origin(b.value)) for block in before.body.blocks for b in block.bindings
+        (op_name(b.value), origin(b.value))
+        for block in before.body.blocks
+        for b in block.bindings
         if op_name(b.value) is not None
     ]
     position, pending, blocks = 0, [], []
@@ -150,12 +162,17 @@ def _with_origins(before, after):
         blocks.append((block, made))
     for target, index, binding in pending:
         target[index] = binding
-    return with_blocks(after, [
-        relax.DataflowBlock(made) if isinstance(block, relax.DataflowBlock) else relax.BindingBlock(made)
-        for block, made in blocks
-    ])
+    return with_blocks(
+        after,
+        [
+            relax.DataflowBlock(made) if isinstance(block, relax.DataflowBlock) else relax.BindingBlock(made)
+            for block, made in blocks
+        ],
+    )
 
 
 def _named(call, names):
     span = make_span(names)
-    return relax.Call(call.op, list(call.args), call.attrs, list(call.ty_args), span, call.ty) if span else call
+    return (
+        relax.Call(call.op, list(call.args), call.attrs, list(call.ty_args), span, call.ty) if span else call
+    )

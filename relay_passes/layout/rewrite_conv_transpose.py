@@ -30,15 +30,20 @@ from tvmpass.core.rule import SimplifyRule
 from tvmpass.core.site import Site, dtype_of, operands, same_shape, shape_of
 
 WINDOWS_OVERLAP = RefusalKind("windows-overlap", "strides {strides} differ from the kernel {kernel}")
-PADDED = RefusalKind("padded", "padding {padding}, output padding {output_padding}, dilation {dilation} are not plain")
+PADDED = RefusalKind(
+    "padded", "padding {padding}, output padding {output_padding}, dilation {dilation} are not plain"
+)
 GROUPED = RefusalKind("grouped", "the convolution has {groups} groups")
 
+EXPECTED = ["NCHW", "IOHW", "NCHW"]
 _TO_NHWC, _TO_NCHW = [0, 2, 3, 1], [0, 3, 1, 2]
 
 
 @dataclass(frozen=True)
 class RewriteConvTranspose(SimplifyRule):
     """Compute a transposed convolution whose windows do not overlap as a matmul."""
+
+    reassociates: ClassVar = True
 
     level: ClassVar = 2
     refusals: ClassVar = (NOT_CONSTANT, UNSUPPORTED_LAYOUT, GROUPED, WINDOWS_OVERLAP, PADDED)
@@ -56,8 +61,8 @@ class RewriteConvTranspose(SimplifyRule):
         if weight is None:
             return NOT_CONSTANT(value=site.name("weight"))
         layouts = [str(attrs.data_layout), str(attrs.kernel_layout), str(attrs.out_layout or attrs.data_layout)]
-        if layouts[1] != "IOHW" or layouts[0] not in ("NCHW", "NHWC") or layouts[2] != layouts[0]:
-            return UNSUPPORTED_LAYOUT(value=site.name("conv"), found=layouts, expected="NCHW or NHWC with IOHW")
+        if layouts != EXPECTED:
+            return UNSUPPORTED_LAYOUT(value=site.name("conv"), found=layouts, expected=EXPECTED)
         if int(attrs.groups) != 1:
             return GROUPED(groups=int(attrs.groups))
         strides, kernel = _ints(attrs.strides), list(weight.shape[2:])
@@ -70,27 +75,29 @@ class RewriteConvTranspose(SimplifyRule):
 
     def rewrite(self, site):
         view, weight, attrs = site.view, site.constant("weight"), site.attrs("conv")
-        channels_last = str(attrs.data_layout) == "NHWC"
         ci, co, kh, kw = weight.shape
         kernel = constant(weight.transpose(0, 2, 3, 1).reshape(1, 1, ci, kh * kw * co))
-        x = site["x"] if channels_last else relax.op.permute_dims(site["x"], _TO_NHWC)
-        n, h, w = _spatial(shape_of(site["x"]), channels_last)
+        n, _, h, w = shape_of(site["x"])
         value = relax.op.nn.conv2d(
-            x, kernel, data_layout="NHWC", kernel_layout="HWIO", out_layout="NHWC", out_dtype=attrs.out_dtype
+            relax.op.permute_dims(site["x"], _TO_NHWC),
+            kernel,
+            data_layout="NHWC",
+            kernel_layout="HWIO",
+            out_layout="NHWC",
+            out_dtype=attrs.out_dtype,
         )
         made = {site["conv"]: value}
         for var in site.data["tail"]:
             call = view.bindings[var]
-            args = [made.get(a) if a in made else _per_block(view, a, co, kh * kw) for a in call.args]
+            args = [made[a] if a in made else _per_block(view, a, co, kh * kw) for a in call.args]
             made[var] = relax.Call(call.op, args, call.attrs, list(call.ty_args))
-        value = relax.op.reshape(made[site.root], relax.ShapeExpr([n, h, w, kh, kw, co]))
-        value = relax.op.permute_dims(value, [0, 1, 3, 2, 4, 5])
+        blocks = relax.op.reshape(made[site.root], relax.ShapeExpr([n, h, w, kh, kw, co]))
+        pixels = relax.op.permute_dims(blocks, [0, 1, 3, 2, 4, 5])
         out = shape_of(site.root)
-        if channels_last or co == 1:  # one channel: both layouts hold the same bytes
-            return relax.op.reshape(value, relax.ShapeExpr(list(out)))
-        return relax.op.permute_dims(
-            relax.op.reshape(value, relax.ShapeExpr([out[0], out[2], out[3], out[1]])), _TO_NCHW
-        )
+        if co == 1:  # one channel: both layouts hold the same bytes
+            return relax.op.reshape(pixels, relax.ShapeExpr(list(out)))
+        channels_last = relax.op.reshape(pixels, relax.ShapeExpr([out[0], out[2], out[3], out[1]]))
+        return relax.op.permute_dims(channels_last, _TO_NCHW)
 
 
 def _tail(view, conv) -> list:
@@ -100,7 +107,7 @@ def _tail(view, conv) -> list:
         user = view.users[last][0]
         if not is_elementwise(view, user) or not same_shape(shape_of(user), shape_of(conv)):
             break
-        if not all(a.same_as(last) or _is_per_channel(view, a, conv) for a in operands(view.bindings[user])):
+        if not all(a.same_as(last) or _is_per_channel(view, a) for a in operands(view.bindings[user])):
             break
         if hasattr(view.bindings[user].attrs, "axis") or dtype_of(user) != dtype_of(conv):
             break
@@ -109,15 +116,14 @@ def _tail(view, conv) -> list:
     return tail
 
 
-def _is_per_channel(view, expr, conv) -> bool:
+def _is_per_channel(view, expr) -> bool:
     array = array_of(view, expr)
     if array is None:
         return False
     if array.size == 1:
         return True
-    channel = str(view.bindings[conv].attrs.data_layout).index("C")
     padded = (1,) * (4 - array.ndim) + array.shape
-    return len(padded) == 4 and all(extent == 1 for i, extent in enumerate(padded) if i != channel)
+    return len(padded) == 4 and all(extent == 1 for i, extent in enumerate(padded) if i != 1)
 
 
 def _per_block(view, expr, channels: int, pixels: int):
@@ -126,10 +132,6 @@ def _per_block(view, expr, channels: int, pixels: int):
     if array.size == 1:
         return constant(array.reshape(()))
     return constant(np.tile(array, pixels).reshape(1, 1, 1, pixels * channels))
-
-
-def _spatial(shape, channels_last: bool):
-    return (shape[0], shape[1], shape[2]) if channels_last else (shape[0], shape[2], shape[3])
 
 
 def _ints(values) -> list[int]:

@@ -23,7 +23,9 @@ from tvmpass.core.legality import CROSSES_DATAFLOW_BLOCK, DTYPE_MISMATCH, ESCAPE
 from tvmpass.core.rule import SimplifyRule
 from tvmpass.core.site import Site, dtype_of, same_shape, shape_of
 
-AXES_DIFFER = RefusalKind("axes-differ", "{value} is no transpose over axes {expected} like the other operands")
+AXES_DIFFER = RefusalKind(
+    "axes-differ", "{value} is no transpose over axes {expected} like the other operands"
+)
 
 
 @dataclass(frozen=True)
@@ -50,15 +52,21 @@ class SinkTransposes(SimplifyRule):
             array = array_of(view, operand)
             if array is not None:
                 if array.size != 1 and array.ndim != len(axes):
-                    return SHAPE_MISMATCH(value="a constant", found=list(array.shape), expected=f"rank {len(axes)}")
+                    return SHAPE_MISMATCH(
+                        value="a constant", found=list(array.shape), expected=f"rank {len(axes)}"
+                    )
                 continue
             permute = call_of(view, operand, "relax.permute_dims")
             if permute is None or axes_of_transpose(permute) != axes:
                 return AXES_DIFFER(value=getattr(operand, "name", "an operand"), expected=axes)
             if not same_shape(shape_of(operand), shape):
-                return SHAPE_MISMATCH(value=operand.name, found=shown(shape_of(operand)), expected=shown(shape))
+                return SHAPE_MISMATCH(
+                    value=operand.name, found=shown(shape_of(operand)), expected=shown(shape)
+                )
             if view.escapes(operand, inside):
-                return ESCAPES(value=operand.name, readers=[view.op(u) or "other" for u in view.users[operand]])
+                return ESCAPES(
+                    value=operand.name, readers=[view.op(u) or "other" for u in view.users[operand]]
+                )
             if view.block_of[operand] != view.block_of[site.root]:
                 return CROSSES_DATAFLOW_BLOCK(value=operand.name, other=site.root.name)
         if dtype_of(moved) != dtype_of(site.root):

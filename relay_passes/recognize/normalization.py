@@ -122,5 +122,5 @@ def parameter(view, expr, default: float, dims: tuple[int, ...], dtype: str):
     if not isinstance(value, tvm.ir.GenericConst) or same_shape(shape_of(value), dims):
         return expr
     array = value.value.numpy()
-    kept = array.reshape(array.shape[-len(dims):]) if array.ndim > len(dims) else array
+    kept = array.reshape(array.shape[-len(dims) :]) if array.ndim > len(dims) else array
     return constant(np.broadcast_to(kept, dims))

@@ -119,5 +119,8 @@ def close(found: Polynomial, expected: Polynomial, dtype: str) -> bool:
 
 def text(polynomial: Polynomial) -> str:
     """Return the polynomial for messages, highest power first."""
-    terms = [f"{c:.7g}" + f"*x^{i}" * (i > 0) + f"*t^{j}" * (j > 0) for (i, j), c in sorted(polynomial.items())[::-1]]
+    terms = [
+        f"{c:.7g}" + f"*x^{i}" * (i > 0) + f"*t^{j}" * (j > 0)
+        for (i, j), c in sorted(polynomial.items())[::-1]
+    ]
     return " + ".join(terms)

@@ -34,6 +34,8 @@ _POWERS = ({(0, 1)}, {(1, 1)}, {(1, 0)})
 class RecognizeHardSwish(SimplifyRule):
     """Bring a spelled-out hard-swish or hard-sigmoid to its cheapest form."""
 
+    reassociates: ClassVar = True
+
     level: ClassVar = 3
     refusals: ClassVar = (CONSTANTS_DIFFER, DTYPE_MISMATCH)
 
@@ -50,8 +52,14 @@ class RecognizeHardSwish(SimplifyRule):
             taken = {clip, upper[0], lower[0]}
             for root in _divisions(view, clip, x):
                 number = with_divisor(view, root)[1]
-                yield Site.make(self, view, root, taken | {root}, {"x": x, "clip": clip, "result": root},
-                                found=limits | {"divisor": number})
+                yield Site.make(
+                    self,
+                    view,
+                    root,
+                    taken | {root},
+                    {"x": x, "clip": clip, "result": root},
+                    found=limits | {"divisor": number},
+                )
 
     def check(self, site):
         expected = {"offset": 3.0, "lower": 0.0, "upper": 6.0, "divisor": 6.0}
@@ -59,7 +67,9 @@ class RecognizeHardSwish(SimplifyRule):
             return CONSTANTS_DIFFER(what="hard-swish", found=site.data["found"], expected=expected)
         dtype = dtype_of(site.root)
         if "float" not in dtype or site.dtype("x") != dtype:
-            return DTYPE_MISMATCH(value=site.name("x"), found=site.dtype("x"), expected=f"{dtype}, a float dtype")
+            return DTYPE_MISMATCH(
+                value=site.name("x"), found=site.dtype("x"), expected=f"{dtype}, a float dtype"
+            )
         return None
 
     def rewrite(self, site):

@@ -18,11 +18,13 @@ from tvm import relax
 from relay_passes.operands import axes_of, call_of
 from relay_passes.recognize.normalization import affine_after, parameter, ratio_of
 from tvmpass.core.decision import RefusalKind
-from tvmpass.core.legality import DTYPE_MISMATCH, ESCAPES, SYMBOLIC_SHAPE, shown
+from tvmpass.core.legality import ESCAPES, SYMBOLIC_SHAPE, shown
 from tvmpass.core.rule import SimplifyRule
 from tvmpass.core.site import Site, dtype_of, shape_of
 
-AXES_NOT_LAST = RefusalKind("axes-not-last", "the norm runs over axes {found} of {rank}, not over the last ones")
+AXES_NOT_LAST = RefusalKind(
+    "axes-not-last", "the norm runs over axes {found} of {rank}, not over the last ones"
+)
 AXES_DIFFER = RefusalKind("axes-differ", "the mean runs over axes {mean}, the variance over {variance}")
 
 
@@ -30,8 +32,10 @@ AXES_DIFFER = RefusalKind("axes-differ", "the mean runs over axes {mean}, the va
 class RecognizeLayerNorm(SimplifyRule):
     """Name a layer norm that an exporter spelled out."""
 
+    reassociates: ClassVar = True
+
     level: ClassVar = 3
-    refusals: ClassVar = (AXES_DIFFER, AXES_NOT_LAST, ESCAPES, SYMBOLIC_SHAPE, DTYPE_MISMATCH)
+    refusals: ClassVar = (AXES_DIFFER, AXES_NOT_LAST, ESCAPES, SYMBOLIC_SHAPE)
 
     def match(self, view):
         for var in view.bindings:
@@ -43,8 +47,13 @@ class RecognizeLayerNorm(SimplifyRule):
             if mean is None or not mean.attrs.keepdims or not mean.args[0].same_as(centred.args[0]):
                 continue
             affine = affine_after(view, var, ratio.axes)
-            bound = {"x": centred.args[0], "centred": ratio.numerator, "mean": centred.args[1],
-                     "variance": ratio.mean, "normalized": var}
+            bound = {
+                "x": centred.args[0],
+                "centred": ratio.numerator,
+                "mean": centred.args[1],
+                "variance": ratio.mean,
+                "normalized": var,
+            }
             taken = ratio.taken | affine.taken | {ratio.numerator, centred.args[1]}
             yield Site.make(self, view, affine.root, taken, bound, ratio=ratio, affine=affine)
 
@@ -58,16 +67,14 @@ class RecognizeLayerNorm(SimplifyRule):
         for name in ("centred", "mean", "variance"):
             if site.escapes(name):
                 return ESCAPES(value=site.name(name), readers=site.readers(name))
-        dims = shape_of(site["x"])[-len(axes):]
+        dims = shape_of(site["x"])[-len(axes) :]
         if not all(isinstance(d, int) for d in dims):
             return SYMBOLIC_SHAPE(value=site.name("x"), found=shown(dims))
-        if "float" not in site.dtype("x") or dtype_of(site.root) != site.dtype("x"):
-            return DTYPE_MISMATCH(value=site.name("x"), found=site.dtype("x"), expected="one float dtype throughout")
         return None
 
     def rewrite(self, site):
         ratio, affine, x = site.data["ratio"], site.data["affine"], site["x"]
-        dims = shape_of(x)[-len(ratio.axes):]
+        dims = shape_of(x)[-len(ratio.axes) :]
         scale = parameter(site.view, affine.scale, 1.0, dims, dtype_of(x))
         shift = parameter(site.view, affine.shift, 0.0, dims, dtype_of(x))
         axes = [a - x.ty.ndim for a in ratio.axes]

@@ -16,7 +16,7 @@ from tvm import relax
 from relay_passes.operands import call_of
 from relay_passes.recognize.normalization import affine_after, parameter, ratio_of
 from relay_passes.recognize.recognize_layer_norm import AXES_NOT_LAST
-from tvmpass.core.legality import DTYPE_MISMATCH, ESCAPES, SYMBOLIC_SHAPE, shown
+from tvmpass.core.legality import ESCAPES, SYMBOLIC_SHAPE, shown
 from tvmpass.core.rule import SimplifyRule
 from tvmpass.core.site import Site, dtype_of, shape_of
 
@@ -25,18 +25,26 @@ from tvmpass.core.site import Site, dtype_of, shape_of
 class RecognizeRmsNorm(SimplifyRule):
     """Name an RMS norm that an exporter spelled out."""
 
+    reassociates: ClassVar = True
+
     level: ClassVar = 3
-    refusals: ClassVar = (AXES_NOT_LAST, ESCAPES, SYMBOLIC_SHAPE, DTYPE_MISMATCH)
+    refusals: ClassVar = (AXES_NOT_LAST, ESCAPES, SYMBOLIC_SHAPE)
 
     def match(self, view):
         """Yield every ratio of x and its own root mean square that is no layer norm."""
         for var in view.bindings:
             ratio = ratio_of(view, var)
-            if ratio is None or not ratio.numerator.same_as(ratio.squared) or _is_centred(view, ratio.numerator):
+            if (
+                ratio is None
+                or not ratio.numerator.same_as(ratio.squared)
+                or _is_centred(view, ratio.numerator)
+            ):
                 continue
             affine = affine_after(view, var, ratio.axes, shift=False)
             bound = {"x": ratio.numerator, "mean": ratio.mean, "normalized": var}
-            yield Site.make(self, view, affine.root, ratio.taken | affine.taken, bound, ratio=ratio, affine=affine)
+            yield Site.make(
+                self, view, affine.root, ratio.taken | affine.taken, bound, ratio=ratio, affine=affine
+            )
 
     def check(self, site):
         axes, rank = site.data["ratio"].axes, site["x"].ty.ndim
@@ -44,16 +52,14 @@ class RecognizeRmsNorm(SimplifyRule):
             return AXES_NOT_LAST(found=list(axes), rank=rank)
         if site.escapes("mean"):
             return ESCAPES(value=site.name("mean"), readers=site.readers("mean"))
-        dims = shape_of(site["x"])[-len(axes):]
+        dims = shape_of(site["x"])[-len(axes) :]
         if not all(isinstance(d, int) for d in dims):
             return SYMBOLIC_SHAPE(value=site.name("x"), found=shown(dims))
-        if "float" not in site.dtype("x") or dtype_of(site.root) != site.dtype("x"):
-            return DTYPE_MISMATCH(value=site.name("x"), found=site.dtype("x"), expected="one float dtype throughout")
         return None
 
     def rewrite(self, site):
         ratio, x = site.data["ratio"], site["x"]
-        dims = shape_of(x)[-len(ratio.axes):]
+        dims = shape_of(x)[-len(ratio.axes) :]
         scale = parameter(site.view, site.data["affine"].scale, 1.0, dims, dtype_of(x))
         return relax.op.nn.rms_norm(x, scale, axes=[a - x.ty.ndim for a in ratio.axes], epsilon=ratio.epsilon)
 

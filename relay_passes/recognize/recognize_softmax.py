@@ -17,21 +17,27 @@ from tvm import relax
 
 from relay_passes.operands import axes_of, call_of, either_order, number_of
 from tvmpass.core.decision import RefusalKind
-from tvmpass.core.legality import DTYPE_MISMATCH, ESCAPES
+from tvmpass.core.legality import ESCAPES
 from tvmpass.core.rule import SimplifyRule
-from tvmpass.core.site import Site, dtype_of
+from tvmpass.core.site import Site
 
-NO_MAXIMUM = RefusalKind("no-maximum", "exp is taken of {value}, from which no maximum over axis {axis} is subtracted")
+NO_MAXIMUM = RefusalKind(
+    "no-maximum", "exp is taken of {value}, from which no maximum over axis {axis} is subtracted"
+)
 SEVERAL_AXES = RefusalKind("several-axes", "the sum runs over axes {found}, a softmax over one")
-KEEPDIMS = RefusalKind("dropped-axis", "{operator} drops the axis it reduces, so that it broadcasts along another")
+KEEPDIMS = RefusalKind(
+    "dropped-axis", "{operator} drops the axis it reduces, so that it broadcasts along another"
+)
 
 
 @dataclass(frozen=True)
 class RecognizeSoftmax(SimplifyRule):
     """Name a softmax that an exporter spelled out."""
 
+    reassociates: ClassVar = True
+
     level: ClassVar = 3
-    refusals: ClassVar = (SEVERAL_AXES, KEEPDIMS, NO_MAXIMUM, DTYPE_MISMATCH, ESCAPES)
+    refusals: ClassVar = (SEVERAL_AXES, KEEPDIMS, NO_MAXIMUM, ESCAPES)
 
     def match(self, view):
         """Yield every ``e / sum(e)`` (or e times the reciprocal) with e an exponential."""
@@ -64,8 +70,6 @@ class RecognizeSoftmax(SimplifyRule):
             return NO_MAXIMUM(value=site.name("shifted"), axis=axes[0])
         if not site.attrs("max").keepdims:
             return KEEPDIMS(operator="max")
-        if site.dtype("x") != dtype_of(site.root) or "float" not in site.dtype("x"):
-            return DTYPE_MISMATCH(value=site.name("x"), found=site.dtype("x"), expected="one float dtype throughout")
         for name in ("exp", "sum", "max", "shifted"):
             if site.escapes(name):
                 return ESCAPES(value=site.name(name), readers=site.readers(name))

@@ -25,9 +25,10 @@ def is_constant(view, expr) -> bool:
 def first_items(view) -> Iterator[tuple]:
     """Yield ``(item 0, batch norm)`` variables."""
     for var, value in view.bindings.items():
-        if isinstance(value, relax.TupleGetItem) and value.index == 0:
-            if call_of(view, value.tuple_value, "relax.nn.batch_norm") is not None:
-                yield var, value.tuple_value
+        if not isinstance(value, relax.TupleGetItem) or value.index != 0:
+            continue
+        if call_of(view, value.tuple_value, "relax.nn.batch_norm") is not None:
+            yield var, value.tuple_value
 
 
 def check_inference(site) -> Refusal | None:

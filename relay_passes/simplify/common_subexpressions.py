@@ -27,8 +27,20 @@ from tvmpass.core.site import Site, op_name
 
 COMMUTATIVE = frozenset(
     "relax." + name
-    for name in ("add", "multiply", "maximum", "minimum", "equal", "not_equal", "logical_and", "logical_or",
-                 "logical_xor", "bitwise_and", "bitwise_or", "bitwise_xor")
+    for name in (
+        "add",
+        "multiply",
+        "maximum",
+        "minimum",
+        "equal",
+        "not_equal",
+        "logical_and",
+        "logical_or",
+        "logical_xor",
+        "bitwise_and",
+        "bitwise_or",
+        "bitwise_xor",
+    )
 )
 """With NaN too: both orders give NaN (which NaN's bits come out is not promised)."""
 
@@ -43,7 +55,9 @@ class CommonSubexpressions(SimplifyRule):
         """Yield every binding that repeats an earlier one (``first``)."""
         numbers = _Numbers(view)
         for var, value in view.bindings.items():
-            if var in view.match_casts or not isinstance(value, (relax.Call, relax.TupleGetItem, relax.Tuple)):
+            if var in view.match_casts or not isinstance(
+                value, (relax.Call, relax.TupleGetItem, relax.Tuple)
+            ):
                 continue
             first = numbers.first_equal(var, value)
             if first is None:

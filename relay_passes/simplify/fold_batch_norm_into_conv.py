@@ -26,7 +26,9 @@ from tvmpass.core.site import Site, dtype_of, op_name
 
 CONVOLUTIONS = tuple(f"relax.nn.conv{d}d{t}" for d in (1, 2, 3) for t in ("", "_transpose"))
 
-AXIS_MISMATCH = RefusalKind("axis-mismatch", "batch norm over axis {found}, the convolution's channels are {expected}")
+AXIS_MISMATCH = RefusalKind(
+    "axis-mismatch", "batch norm over axis {found}, the convolution's channels are {expected}"
+)
 NOT_FINITE = RefusalKind("not-finite", "the folded {what} would hold values that are not finite in {dtype}")
 
 
@@ -34,8 +36,18 @@ NOT_FINITE = RefusalKind("not-finite", "the folded {what} would hold values that
 class FoldBatchNormIntoConv(SimplifyRule):
     """Fold an inference batch norm into the weights of the convolution before it."""
 
-    refusals: ClassVar = (bn.TRAINING, bn.STATISTICS_READ, ESCAPES, NOT_CONSTANT, DTYPE_MISMATCH, AXIS_MISMATCH,
-                          SHAPE_MISMATCH, NOT_FINITE)
+    reassociates: ClassVar = True
+
+    refusals: ClassVar = (
+        bn.TRAINING,
+        bn.STATISTICS_READ,
+        ESCAPES,
+        NOT_CONSTANT,
+        DTYPE_MISMATCH,
+        AXIS_MISMATCH,
+        SHAPE_MISMATCH,
+        NOT_FINITE,
+    )
 
     def match(self, view):
         """Yield item 0 of each batch norm whose data is a convolution, or one plus a constant."""
@@ -63,13 +75,17 @@ class FoldBatchNormIntoConv(SimplifyRule):
         if site.constant("weight") is None:
             return NOT_CONSTANT(value=site.name("weight"))
         if "float" not in site.dtype("weight") or site.dtype("conv") != dtype_of(site.root):
-            return DTYPE_MISMATCH(value=site.name("conv"), found=site.dtype("conv"), expected="a float dtype throughout")
+            return DTYPE_MISMATCH(
+                value=site.name("conv"), found=site.dtype("conv"), expected="a float dtype throughout"
+            )
         axis, rank = int(site.attrs("norm").axis), site.value("norm").args[0].ty.ndim
         channels = _channel_axis(site.attrs("conv"))
         if axis % rank != channels:
             return AXIS_MISMATCH(found=axis, expected=channels)
         if "bias" in site.bound and not _is_per_channel(site.constant("bias"), channels, rank):
-            return SHAPE_MISMATCH(value="the bias", found=shown(site.shape("bias")), expected="one value per channel")
+            return SHAPE_MISMATCH(
+                value="the bias", found=shown(site.shape("bias")), expected="one value per channel"
+            )
         weight, bias = self._folded(site)
         for what, old, new in (("weight", site.constant("weight"), weight), ("bias", None, bias)):
             if not np.isfinite(new).all() and (old is None or np.isfinite(old).all()):

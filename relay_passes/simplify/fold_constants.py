@@ -24,7 +24,8 @@ from tvmpass.core.rule import SimplifyRule
 from tvmpass.core.site import Site, op_name, operands, shape_of, static_shape
 
 NOT_EVALUABLE = RefusalKind(
-    "not-evaluable", "{operator} to {shape} is not evaluated: not covered, not defined on these values, or too large"
+    "not-evaluable",
+    "{operator} to {shape} is not evaluated: not covered, not defined on these values, or too large",
 )
 
 

@@ -26,6 +26,8 @@ from tvmpass.core.site import Site, dtype_of
 class LowerBatchNorm(SimplifyRule):
     """Spell out an inference batch norm that no convolution could take."""
 
+    reassociates: ClassVar = True
+
     refusals: ClassVar = (bn.TRAINING,)
 
     def match(self, view):

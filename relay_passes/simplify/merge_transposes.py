@@ -30,7 +30,10 @@ class MergeTransposes(SimplifyRule):
                 yield Site.make(self, view, var, {var, outer.args[0]}, bound)
 
     def rewrite(self, site):
-        outer, inner = axes_of_transpose(site.view.bindings[site.root]), axes_of_transpose(site.value("inner"))
+        outer, inner = (
+            axes_of_transpose(site.view.bindings[site.root]),
+            axes_of_transpose(site.value("inner")),
+        )
         axes = [inner[a] for a in outer]
         if axes == sorted(axes):
             return site["x"]

@@ -40,11 +40,18 @@ def graph(body: Callable, *inputs: Sequence, dataflow: bool = True):
         many = isinstance(result, tuple)
         parts = result if many else (result,)
         emitted: dict = {}
+
+        def emit(part):
+            value = emitted[part] if part in emitted else flatten(builder, part, emitted)
+            made = builder.emit_output(value) if dataflow else builder.emit(value)
+            emitted.setdefault(part, made)
+            return made
+
         if dataflow:
             with builder.dataflow():
-                outputs = [builder.emit_output(flatten(builder, p, emitted)) for p in parts]
+                outputs = [emit(part) for part in parts]
         else:
-            outputs = [builder.emit(flatten(builder, p, emitted)) for p in parts]
+            outputs = [emit(part) for part in parts]
         builder.emit_func_output(relax.Tuple(outputs) if many else outputs[0])
     return relax.transform.CanonicalizeBindings()(builder.finalize())
 

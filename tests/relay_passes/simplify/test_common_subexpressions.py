@@ -40,7 +40,9 @@ def test_repeats_of_repeats_go_in_one_run():
 
 
 def test_subtraction_does_not_commute():
-    assert_settled(CommonSubexpressions(), graph(lambda x, y: op.add(op.subtract(x, y), op.subtract(y, x)), X, Y))
+    assert_settled(
+        CommonSubexpressions(), graph(lambda x, y: op.add(op.subtract(x, y), op.subtract(y, x)), X, Y)
+    )
 
 
 def test_attributes_must_agree():

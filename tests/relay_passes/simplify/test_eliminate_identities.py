@@ -10,7 +10,13 @@ from relay_passes.simplify import EliminateIdentities
 from relay_passes.simplify.identities import is_lossless
 from tvmpass.core.engine import run_rule
 from tvmpass.testing.graphs import graph, interpret, operators, run
-from tvmpass.testing.rule_checks import assert_applies, assert_refuses, assert_same_results, assert_settled, special
+from tvmpass.testing.rule_checks import (
+    assert_applies,
+    assert_refuses,
+    assert_same_results,
+    assert_settled,
+    special,
+)
 
 op = relax.op
 FLOAT, INT, BOOL = ((3, 4),), ((3, 4), "int32"), ((3, 4), "bool")
@@ -50,7 +56,9 @@ IDENTITIES = {
 def test_applies_and_is_exact(name):
     spec, identity = IDENTITIES[name]
     # Not on the bare parameter: a function whose result is one is a case of its own.
-    before = graph(lambda x: identity(op.logical_not(x) if spec is BOOL else op.sin(x) if spec is FLOAT else x), spec)
+    before = graph(
+        lambda x: identity(op.logical_not(x) if spec is BOOL else op.sin(x) if spec is FLOAT else x), spec
+    )
     after, decisions = run_rule(EliminateIdentities(), before)
     assert "applied" in [d.outcome for d in decisions]
     assert_settled(EliminateIdentities(), after)
@@ -102,11 +110,23 @@ def test_never_touches_multiplication_by_zero():
 
 @pytest.mark.parametrize(
     "start,through,expected",
-    [("float16", "float32", True), ("float32", "float16", False), ("bfloat16", "float16", False),
-     ("float16", "bfloat16", False), ("int8", "float16", True), ("int16", "float32", True),
-     ("int32", "float32", False), ("int32", "float64", True), ("int64", "float64", False), ("uint8", "int16", True),
-     ("uint8", "int8", False), ("int8", "uint16", False), ("bool", "int8", True), ("int8", "bool", False),
-     ("float32", "int64", False)],
+    [
+        ("float16", "float32", True),
+        ("float32", "float16", False),
+        ("bfloat16", "float16", False),
+        ("float16", "bfloat16", False),
+        ("int8", "float16", True),
+        ("int16", "float32", True),
+        ("int32", "float32", False),
+        ("int32", "float64", True),
+        ("int64", "float64", False),
+        ("uint8", "int16", True),
+        ("uint8", "int8", False),
+        ("int8", "uint16", False),
+        ("bool", "int8", True),
+        ("int8", "bool", False),
+        ("float32", "int64", False),
+    ],
 )
 def test_lossless_casts(start, through, expected):
     assert is_lossless(start, through) is expected

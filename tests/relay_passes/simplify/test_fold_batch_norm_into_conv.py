@@ -30,15 +30,25 @@ NETS = {
     "conv2d-groups": (IMAGE, lambda x: batch_norm(op.nn.conv2d(x, const(6, 2, 3, 3), groups=2), 6)),
     "depthwise": (IMAGE, lambda x: batch_norm(op.nn.conv2d(x, const(4, 1, 3, 3), groups=4), 4)),
     "bias": (IMAGE, lambda x: batch_norm(op.add(op.nn.conv2d(x, const(6, 4, 3, 3)), const(1, 6, 1, 1)), 6)),
-    "bias-left-scalar": (IMAGE, lambda x: batch_norm(op.add(relax.const(0.5), op.nn.conv2d(x, const(6, 4, 1, 1))), 6)),
+    "bias-left-scalar": (
+        IMAGE,
+        lambda x: batch_norm(op.add(relax.const(0.5), op.nn.conv2d(x, const(6, 4, 1, 1))), 6),
+    ),
     "no-scale": (IMAGE, lambda x: batch_norm(op.nn.conv2d(x, const(6, 4, 3, 3)), 6, scale=False)),
     "no-center": (IMAGE, lambda x: batch_norm(op.nn.conv2d(x, const(6, 4, 3, 3)), 6, center=False)),
     "conv1d": (((2, 4, 9),), lambda x: batch_norm(op.nn.conv1d(x, const(6, 4, 3)), 6)),
     "conv3d": (((1, 2, 5, 5, 5),), lambda x: batch_norm(op.nn.conv3d(x, const(3, 2, 2, 2, 2)), 3)),
     "transposed": (IMAGE, lambda x: batch_norm(op.nn.conv2d_transpose(x, const(4, 6, 2, 2), strides=2), 6)),
-    "transposed-groups": (IMAGE, lambda x: batch_norm(op.nn.conv2d_transpose(x, const(4, 3, 2, 2), groups=2), 6)),
-    "nhwc": (((2, 6, 7, 4),), lambda x: batch_norm(
-        op.nn.conv2d(x, const(3, 3, 4, 6), data_layout="NHWC", kernel_layout="HWIO"), 6, axis=3)),
+    "transposed-groups": (
+        IMAGE,
+        lambda x: batch_norm(op.nn.conv2d_transpose(x, const(4, 3, 2, 2), groups=2), 6),
+    ),
+    "nhwc": (
+        ((2, 6, 7, 4),),
+        lambda x: batch_norm(
+            op.nn.conv2d(x, const(3, 3, 4, 6), data_layout="NHWC", kernel_layout="HWIO"), 6, axis=3
+        ),
+    ),
     "negative-axis": (IMAGE, lambda x: batch_norm(op.nn.conv2d(x, const(6, 4, 3, 3)), 6, axis=-3)),
 }
 
@@ -57,7 +67,9 @@ def test_folds(name):
 
 
 def test_keeps_source_nodes():
-    mod = graph(lambda x: named("bn", batch_norm(named("conv", op.nn.conv2d(x, const(6, 4, 3, 3))), 6))[0], IMAGE)
+    mod = graph(
+        lambda x: named("bn", batch_norm(named("conv", op.nn.conv2d(x, const(6, 4, 3, 3))), 6))[0], IMAGE
+    )
     after, _ = run_rule(FoldBatchNormIntoConv(), mod)
     values = [b.value for block in after["main"].body.blocks for b in block.bindings]
     assert [set(origin(v)) for v in values] == [{"conv", "bn"}] * 2

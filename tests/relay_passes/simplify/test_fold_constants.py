@@ -38,7 +38,9 @@ def test_refuses_run_time_shape():
 
 
 def test_refuses_unknown_shape():
-    mod = graph(lambda x: op.add(op.unique(relax.const(np.array([1, 1, 2], "int32"), "int32")), x), ((1,), "int32"))
+    mod = graph(
+        lambda x: op.add(op.unique(relax.const(np.array([1, 1, 2], "int32"), "int32")), x), ((1,), "int32")
+    )
     shapes = [getattr(b.var.ty, "shape", None) for b in mod["main"].body.blocks[0].bindings]
     assert shapes[0] is None
     assert_refuses(FoldConstants(), mod, "unknown-shape")
@@ -50,7 +52,11 @@ def test_refuses_what_would_grow_too_large():
 
 
 def test_leaves_packed_functions_alone():
-    call = relax.Call(tvm.ir.Op.get("relax.call_pure_packed"),
-                      [relax.ExternFunc("rng"), relax.const(W)], None, [relax.TensorType((2, 3), "float32")])
+    call = relax.Call(
+        tvm.ir.Op.get("relax.call_pure_packed"),
+        [relax.ExternFunc("rng"), relax.const(W)],
+        None,
+        [relax.TensorType((2, 3), "float32")],
+    )
     _, decisions = run_rule(FoldConstants(), graph(lambda x: op.add(x, call), ((2, 3),)))
     assert decisions == []

@@ -39,11 +39,20 @@ def test_constants_become_scale_and_shift(axis, attrs):
 
 def test_parameters_that_are_no_constants():
     vector = ((5,),)
-    before = graph(lambda x, g, b, m, v: op.nn.batch_norm(x, g, b, m, v, 1, training=False)[0],
-                   ((2, 5, 3),), vector, vector, vector, vector)
+    before = graph(
+        lambda x, g, b, m, v: op.nn.batch_norm(x, g, b, m, v, 1, training=False)[0],
+        ((2, 5, 3),),
+        vector,
+        vector,
+        vector,
+        vector,
+    )
     after, _ = run_rule(LowerBatchNorm(), before)
     assert "nn.batch_norm" not in operators(after)
-    data = [np.random.default_rng(s).uniform(0.1, 1, n).astype("float32") for s, n in enumerate([(2, 5, 3)] + [5] * 4)]
+    data = [
+        np.random.default_rng(s).uniform(0.1, 1, n).astype("float32")
+        for s, n in enumerate([(2, 5, 3)] + [5] * 4)
+    ]
     assert_same_results(before, after, *data, rtol=1e-5, atol=1e-6)
 
 

@@ -14,7 +14,9 @@ op = relax.op
 
 
 def test_inverse_pair_vanishes():
-    before = graph(lambda x: op.exp(op.permute_dims(op.permute_dims(x, [0, 2, 3, 1]), [0, 3, 1, 2])), (("n", 2, 3, 4),))
+    before = graph(
+        lambda x: op.exp(op.permute_dims(op.permute_dims(x, [0, 2, 3, 1]), [0, 3, 1, 2])), (("n", 2, 3, 4),)
+    )
     assert_applies(MergeTransposes(), before, graph(lambda x: op.exp(x), (("n", 2, 3, 4),)))
 
 
