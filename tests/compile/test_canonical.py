@@ -155,7 +155,7 @@ def test_symbolic_shapes_and_match_cast_stay():
             with R.dataflow():
                 a = R.clip(z, 0, 6)
                 sh = R.shape_of(y)
-                bound = R.match_cast(sh, R.Shape([k, 4]))
+                _bound = R.match_cast(sh, R.Shape([k, 4]))
                 b = R.broadcast_to(q, R.shape([k, 4]))
                 c = R.add(b, a)
                 R.output(c)

@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 import tvm
+from onnx import numpy_helper
 from tvm import relax, tirx
 
 op = relax.op
@@ -142,6 +143,23 @@ def _runtime_expand(bb, data, target):
         target = op.concat([int64([1] * (rank - target_dims[0])), target], axis=0)
     result = bb.emit(op.where(op.equal(target, int64(1)), given, target))
     return op.broadcast_to(data, known_shape(bb, result, rank, "expanded"))
+
+
+def _constant_of_shape(bb, inputs, attrs, opset, stock):
+    """A filled tensor as one operator: the stock conversion would allocate it."""
+    fill = numpy_helper.to_array(attrs["value"]) if "value" in attrs else np.zeros(1, np.float32)
+    value = relax.const(fill.reshape(()), str(fill.dtype))
+    target = inputs[0]
+    if isinstance(target, relax.ShapeExpr):
+        shape = target
+    elif constant(target) is not None:
+        shape = relax.ShapeExpr([tirx.IntImm("int64", int(d)) for d in constant(target)])
+    else:
+        rank = dims(target)
+        if rank is None or not isinstance(rank[0], int):
+            raise ValueError("the number of dims of a run-time ConstantOfShape is not known")
+        shape = known_shape(bb, target, rank[0], "filled")
+    return op.full(shape, value, str(fill.dtype))
 
 
 def _pad(bb, inputs, attrs, opset, stock):
@@ -281,8 +299,34 @@ def _spread(bb, x, steps: list[int]):
     return x
 
 
+def _conv_transpose(bb, inputs, attrs, opset, stock):
+    """Turn a wanted output shape into the pads that the operator takes."""
+    wanted = attrs.pop("output_shape", None)
+    if wanted is None:
+        return stock()
+    have, kernel = dims(inputs[0])[2:], dims(inputs[1])[2:]
+    rank = len(kernel)
+    steps, spread = attrs.get("strides", [1] * rank), attrs.get("dilations", [1] * rank)
+    extra = list(attrs.get("output_padding", [0] * rank))
+    before, after = [], []
+    for i in range(rank):
+        full = steps[i] * (have[i] - 1) + extra[i] + (kernel[i] - 1) * spread[i] + 1
+        total = full - list(wanted)[-rank:][i]
+        if total < 0:
+            extra[i], total = extra[i] - total, 0
+        half = total // 2
+        upper = attrs.get("auto_pad", b"NOTSET") == b"SAME_UPPER"
+        before.append(half if upper else total - half)
+        after.append(total - before[-1])
+    attrs.pop("auto_pad", None)
+    attrs.update(pads=before + after, output_padding=extra)
+    return stock()
+
+
 SHAPES = {
     "Col2Im": _col2im,
+    "ConstantOfShape": _constant_of_shape,
+    "ConvTranspose": _conv_transpose,
     "CumSum": _cum_sum,
     "Einsum": _einsum,
     "Expand": _expand,

@@ -8,10 +8,12 @@ remove must reach tvmpass's own rules, which judge and report it.
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Collection
 
 import onnx
 import onnx.inliner
+import onnx.shape_inference
 
 from tvmpass.core.quiet import quiet
 
@@ -21,8 +23,12 @@ logger = logging.getLogger(__name__)
 
 # What onnxslim must not do; only its constant and shape folding is wanted.
 SKIPPED = ["graph_fusion", "dead_node_elimination", "subexpression_elimination", "weight_tying"]
-# A folded constant may not take more than this many bytes.
+# No value on the way of folding may take more than this many bytes.
 FOLD_LIMIT = 1 << 28
+_WIDEST = 8
+_NOT_FOLDED = {"QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear", "SequenceEmpty"}
+# Operators whose result can be far larger than what they are given.
+_GROWING = {"ConstantOfShape", "Expand", "EyeLike", "OneHot", "Pad", "Range", "Resize", "Tile", "Upsample"}
 
 
 def name_nodes(graph: onnx.GraphProto) -> None:
@@ -80,6 +86,9 @@ def _inlined(before: onnx.ModelProto, after: onnx.ModelProto) -> onnx.ModelProto
 
 def fold(model: onnx.ModelProto) -> onnx.ModelProto:
     """Fold constants and shape arithmetic; interface and other nodes stay as they are."""
+    if _folds_large(model):
+        logger.debug("constants of %s are too large to fold", model.graph.name)
+        return model
     # onnxslim and its dependencies are slow to import and needed for ONNX only.
     from onnxslim.cli._main import slim
 
@@ -99,3 +108,34 @@ def fold(model: onnx.ModelProto) -> onnx.ModelProto:
     del folded.graph.input[:]
     folded.graph.input.extend(inputs)
     return folded
+
+
+def _folds_large(model: onnx.ModelProto) -> bool:
+    """Return True where evaluating the constant part of a graph could exhaust memory.
+
+    Only the node whose result would be kept is limited by onnxslim itself; a
+    large value in between would still be computed.
+    """
+    try:
+        inferred = onnx.shape_inference.infer_shapes(model).graph
+    except (ValueError, onnx.shape_inference.InferenceError):  # more than 2 GiB, or wrong shapes
+        return False
+    sizes = {value.name: _elements(value.type.tensor_type) for value in inferred.value_info}
+    constants = {tensor.name for tensor in model.graph.initializer} | {""}
+    for node in model.graph.node:
+        if not constants.issuperset(node.input) or node.op_type in _NOT_FOLDED:
+            continue
+        constants.update(node.output)
+        for name in node.output:
+            size = sizes.get(name)
+            if size is None and node.op_type in _GROWING:
+                return True
+            if size is not None and size * _WIDEST > FOLD_LIMIT:
+                return True
+    return False
+
+
+def _elements(tensor: onnx.TypeProto.Tensor) -> int | None:
+    if not tensor.HasField("shape") or any(not dim.HasField("dim_value") for dim in tensor.shape.dim):
+        return None
+    return math.prod(dim.dim_value for dim in tensor.shape.dim)
