@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from .decision import OUTCOMES, Decision, Estimate
+from .decision import OUTCOMES, Decision, Estimate, Refusal, RefusalKind
 
 SCHEMA = 1
 
@@ -77,7 +77,9 @@ class Report:
     ledger: Ledger = field(default_factory=Ledger)
     kernels: list[KernelEntry] = field(default_factory=list)
     records: dict[str, int] = field(default_factory=lambda: {"present": 0, "used": 0, "orphaned": 0})
-    verify: dict[str, Any] = field(default_factory=lambda: {"level": "structure", "checked": 0, "not_checked": 0})
+    verify: dict[str, Any] = field(
+        default_factory=lambda: {"level": "structure", "checked": 0, "not_checked": 0}
+    )
     timings: dict[str, Any] | None = None
     cost_model: str = "analytic"
     saved: dict[str, Any] | None = None
@@ -86,7 +88,25 @@ class Report:
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Report:
         """Return a report that shows ``data``, as an artifact carries it."""
-        return cls(data["target"], data["model"], data["tvmpass"], data["tvm"], saved=dict(data))
+        ledger = Ledger(
+            matched={name: row["matched"] for name, row in data["rules"].items()},
+            decisions=[_read_decision(d) for d in data["decisions"]],
+            disabled=list(data["disabled"]),
+            notes=list(data["notes"]),
+        )
+        return cls(
+            data["target"],
+            data["model"],
+            data["tvmpass"],
+            data["tvm"],
+            ledger=ledger,
+            kernels=[_read_kernel(k) for k in data["kernels"]],
+            records=dict(data["records"]),
+            verify=dict(data["verify"]),
+            timings=data.get("timings"),
+            cost_model=data["cost_model"],
+            saved=dict(data),
+        )
 
     @property
     def rules(self) -> dict[str, dict[str, int]]:
@@ -163,6 +183,33 @@ def _decision(decision: Decision) -> dict[str, Any]:
     if decision.evidence:
         data["evidence"] = dict(decision.evidence)
     return data
+
+
+def _read_estimate(data: Mapping[str, Any] | None) -> Estimate | None:
+    return None if data is None else Estimate(data["source"], data["low"], data["mean"], data["high"])
+
+
+def _read_decision(data: Mapping[str, Any]) -> Decision:
+    refusal = data["refusal"]
+    if refusal is not None:  # the message was rendered already; braces in it are its own
+        message = str(refusal["message"]).replace("{", "{{").replace("}", "}}")
+        refusal = Refusal(RefusalKind(refusal["code"], message), dict(refusal["evidence"]))
+    return Decision(
+        rule=data["rule"],
+        function=data["function"],
+        site=data["site"],
+        origin=tuple(data["origin"]),
+        outcome=data["outcome"],
+        by=data["by"],
+        refusal=refusal,
+        estimate=_read_estimate(data["estimate"]),
+        evidence=dict(data.get("evidence", {})),
+    )
+
+
+def _read_kernel(data: Mapping[str, Any]) -> KernelEntry:
+    fields = {name: value for name, value in data.items() if name != "predicted_us"}
+    return KernelEntry(**fields, predicted=_read_estimate(data["predicted_us"]))
 
 
 def _kernel(kernel: KernelEntry) -> dict[str, Any]:
