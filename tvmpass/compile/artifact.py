@@ -66,7 +66,8 @@ class Metadata:
             InputInfo(str(i["name"]), None if i["shape"] is None else tuple(i["shape"]), i["dtype"])
             for i in data["inputs"]
         )
-        return cls(inputs, tuple(data["outputs"]), data["target"], data["kind"], tuple(data["features"]), data["tvm"])
+        outputs, features = tuple(data["outputs"]), tuple(data["features"])
+        return cls(inputs, outputs, data["target"], data["kind"], features, data["tvm"])
 
 
 class Artifact:
@@ -144,7 +145,8 @@ class Artifact:
         names = [i.name for i in self.input_info]
         for name in given:
             if name not in names:
-                raise UsageError(f"unknown input {name!r}{nearest(name, names)}; inputs are: {', '.join(names)}")
+                hint = nearest(name, names)
+                raise UsageError(f"unknown input {name!r}{hint}; inputs are: {', '.join(names)}")
         missing = [n for n in names if n not in given]
         if missing:
             raise UsageError(f"missing input{'s' if len(missing) > 1 else ''}: {', '.join(missing)}")
@@ -176,7 +178,11 @@ def load_artifact(path: str | os.PathLike) -> Artifact:
     """
     path = Path(path)
     data = _read_metadata(path)
-    metadata = Metadata.from_json(data["metadata"])
+    try:
+        metadata = Metadata.from_json(data["metadata"])
+        report = Report.from_json(data["report"])
+    except (KeyError, TypeError, AttributeError):
+        raise TvmpassError(f"{path}: the artifact's header is damaged") from None
     from .target import missing_features
 
     missing = missing_features(list(metadata.features))
@@ -188,7 +194,7 @@ def load_artifact(path: str | os.PathLike) -> Artifact:
             module = tvm.runtime.load_module(str(path.resolve()))
     except Exception as error:
         raise TvmpassError(f"{path} cannot be loaded: {last_line(error)}") from error
-    return Artifact(metadata, Report.from_json(data["report"]), library=module)
+    return Artifact(metadata, report, library=module)
 
 
 def _read_metadata(path: Path) -> dict[str, Any]:
@@ -236,9 +242,10 @@ def _metadata_source(payload: bytes, folder: Path) -> Path:
 
 def _compiler() -> str:
     for name in (os.environ.get("CXX"), "g++", "clang++", "c++"):
-        if name and shutil.which(name.split()[0]):
+        if name and shutil.which(name):
             return name
-    raise TvmpassError("linking an artifact needs a C++ compiler: install g++ (Debian: apt-get install g++) or set CXX")
+    cure = "install g++ (Debian: apt-get install g++) or set CXX"
+    raise TvmpassError(f"linking an artifact needs a C++ compiler: {cure}")
 
 
 def _check_input(info: InputInfo, value: Any, symbols: dict[str, tuple[int, str]]) -> np.ndarray:
@@ -257,7 +264,8 @@ def _check_input(info: InputInfo, value: Any, symbols: dict[str, tuple[int, str]
             if isinstance(want, str) and want.isidentifier():
                 first, where = symbols.setdefault(want, (have, info.name))
                 if first != have:
-                    raise UsageError(f"dim {want!r} is {first} in input {where!r} but {have} in {info.name!r}")
+                    other = f"{have} in {info.name!r}"
+                    raise UsageError(f"dim {want!r} is {first} in input {where!r} but {other}")
     return np.ascontiguousarray(array).reshape(array.shape)
 
 

@@ -1,21 +1,23 @@
 """A folder of compiled kernels, shared by all builds of one user on one machine.
 
 Files are named after their content's key, appear by rename and are never
-changed, so that several processes may use the folder at once.  When the folder
-outgrows its cap the files unused for longest go.
+changed, so that several processes may use the folder at once.  Each ends in the
+hash of what precedes it: a damaged file is deleted, never used.  When the
+folder outgrows its cap the files unused for longest go.
 """
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
-import shutil
 import tempfile
 from pathlib import Path
 
 from tvmpass.settings import Settings
 
 _SUFFIX = ".o"
+_HASH_BYTES = 32
 _SWEEP_EVERY = 64
 """Stores between two looks at the folder's size: listing it costs milliseconds."""
 
@@ -30,27 +32,35 @@ class CompileCache:
         self._stored = 0
 
     def fetch(self, key: str, output: Path) -> bool:
-        """Copy the object of ``key`` to ``output``; return whether it was there."""
+        """Write the object of ``key`` to ``output``; return whether it was there, whole."""
         if not self.size_limit:
             return False
         source = self.folder / (key + _SUFFIX)
         try:
-            shutil.copyfile(source, output)
-            os.utime(source)  # marks it as used
+            content = source.read_bytes()
         except OSError:
             return False
-        return output.stat().st_size > 0
+        code, found = content[:-_HASH_BYTES], content[-_HASH_BYTES:]
+        if not code or hashlib.sha256(code).digest() != found:
+            with contextlib.suppress(OSError):
+                source.unlink()
+            return False
+        output.write_bytes(code)
+        with contextlib.suppress(OSError):  # marks it as used; the folder may be read-only
+            os.utime(source)
+        return True
 
     def store(self, key: str, source: Path) -> None:
         """Keep a copy of ``source``; drops old files when the folder is too big."""
         if not self.size_limit:
             return
+        code = source.read_bytes()
         with contextlib.suppress(OSError):  # a full or read-only disk must not fail a build
             self.folder.mkdir(parents=True, exist_ok=True)
             handle, name = tempfile.mkstemp(dir=self.folder, prefix=".", suffix=_SUFFIX)
-            os.close(handle)
             try:
-                shutil.copyfile(source, name)
+                with open(handle, "wb") as file:
+                    file.write(code + hashlib.sha256(code).digest())
                 os.replace(name, self.folder / (key + _SUFFIX))
             finally:
                 with contextlib.suppress(FileNotFoundError):
