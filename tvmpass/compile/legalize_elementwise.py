@@ -207,7 +207,10 @@ def _shift(shift, name: str) -> Legalize:
         bits = int("".join(c for c in dtype if c.isdigit()))
 
         def scalar(a, b):
-            inside = tirx.And(tirx.GE(b, _fill(0, dtype)), tirx.LT(b, _fill(bits, dtype)))
+            # The simplifier cannot take a difference of unsigned constants below zero.
+            signed = f"int{max(bits, 32)}"
+            amount = tirx.Cast(signed, b)
+            inside = tirx.And(tirx.GE(amount, _fill(0, signed)), tirx.LT(amount, _fill(bits, signed)))
             beyond = shift(a, _fill(bits - 1, dtype)) if name == "right_shift" else _fill(0, dtype)
             return tirx.Select(inside, shift(a, tirx.Select(inside, b, _fill(0, dtype))), beyond)
 

@@ -71,18 +71,19 @@ def _swish(bb, inputs, attrs, opset, stock):
 
 
 def _softplus(bb, inputs, attrs, opset, stock):
-    return _log_one_plus_exp(inputs[0])
-
-
-def _log_one_plus_exp(x):
     """Return log(1 + exp(x)) in the form that overflows for no x."""
+    x = inputs[0]
     tail = op.log(op.add(scalar(1, x), op.exp(op.negative(op.abs(x)))))
     return op.add(op.maximum(x, scalar(0, x)), tail)
 
 
 def _mish(bb, inputs, attrs, opset, stock):
+    # tanh(log(1 + e)) is n / (n + 2) with n = e (e + 2), which keeps all digits
+    # where e = exp(x) is small; from 20 on it is 1 in every dtype.
     x = inputs[0]
-    return op.multiply(x, op.tanh(_log_one_plus_exp(x)))
+    e = bb.emit(op.exp(op.minimum(x, scalar(20 if dtype_of(x) != "float16" else 5, x))))
+    n = bb.emit(op.multiply(e, op.add(e, scalar(2, x))))
+    return op.multiply(x, op.divide(n, op.add(n, scalar(2, x))))
 
 
 def _shrink(bb, inputs, attrs, opset, stock):
@@ -132,7 +133,7 @@ def _mod(bb, inputs, attrs, opset, stock):
     # numpy's float remainder: exact, with the sign of the divisor.
     rest = op.mod(a, b)
     zero = scalar(0, a)
-    other_sign = op.not_equal(op.less(rest, zero), op.less(b, zero))
+    other_sign = op.logical_xor(op.less(rest, zero), op.less(b, zero))
     moved = op.where(op.logical_and(op.not_equal(rest, zero), other_sign), op.add(rest, b), rest)
     return moved
 
