@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from schedules.cpu.padding import padding_block, stage_padding, vectorize_padding
+from schedules.cpu.padding import padding_nest, stage_padding, vectorize_padding
 from tir_passes.step import NO_BLOCK, Step
 
 
@@ -22,7 +22,7 @@ class StagePadding(Step):
     per: str = "rows"
 
     def check(self, schedule, kernel):
-        if padding_block(schedule, kernel) is None:
+        if padding_nest(schedule, kernel) is None:
             return NO_BLOCK(block="padding")
         return None
 

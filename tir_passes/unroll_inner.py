@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from schedules.cpu.loops import loop_extent, split_at_reduction, unroll_tile
-from tir_passes.step import NO_BLOCK, NOT_CONSTANT, Step, require_block
+from schedules.cpu.loops import TILE_LOOPS, find_nest, unroll_tile
+from tir_passes.step import NO_BLOCK, NOT_CONSTANT, Step
+from tvmpass.core.nest import as_int
 
 
 @dataclass(frozen=True)
@@ -22,15 +23,14 @@ class UnrollInner(Step):
     k: int = 1
 
     def check(self, schedule, kernel):
-        refusal = require_block(schedule, kernel.anchor or "")
-        if refusal is not None:
-            return refusal
-        block = schedule.get_sblock(kernel.anchor)
-        _, reduction, inner = split_at_reduction(schedule, block)
-        for loop in inner + (reduction if self.k == 0 else []):
-            if loop_extent(schedule, loop) is None:
-                node = schedule.get(loop)
-                return NOT_CONSTANT(loop=node.loop_var.name, block=kernel.anchor, extent=str(node.extent))
+        nest = find_nest(schedule, kernel.anchor or "")
+        if nest is None:
+            return NO_BLOCK(block=kernel.anchor)
+        unrolled = [loop for loop in nest.loops if loop.loop_var.name in TILE_LOOPS]
+        unrolled += [nest.loops[i] for i in nest.reducing] if self.k == 0 else []
+        for loop in unrolled:
+            if as_int(loop.extent) is None:
+                return NOT_CONSTANT(loop=loop.loop_var.name, block=kernel.anchor, extent=str(loop.extent))
         return None
 
     def rewrite(self, schedule, kernel):

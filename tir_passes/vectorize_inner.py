@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from schedules.cpu.loops import leaf_blocks, vectorize_innermost
+from schedules.cpu.loops import vectorize_innermost
 from tir_passes.step import Step
 
 
@@ -19,5 +19,4 @@ class VectorizeInner(Step):
     lanes: int = 16
 
     def rewrite(self, schedule, kernel):
-        for block in leaf_blocks(schedule):
-            vectorize_innermost(schedule, block, self.lanes)
+        vectorize_innermost(schedule, self.lanes)

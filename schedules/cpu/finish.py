@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from tvm import s_tir, tirx
 
+from tvmpass.core.nest import walk_blocks
+
 from .loops import decompose_reductions
 from .vector_math import vectorize_math
 
@@ -14,7 +16,10 @@ def finish_function(func: tirx.PrimFunc, fast_math: bool) -> tirx.PrimFunc:
     A reduction over no elements (an extent of 0, known or met at run time)
     then leaves its start value instead of stale memory.
     """
-    schedule = s_tir.Schedule(func)
-    decompose_reductions(schedule)
-    made = vectorize_math(schedule.mod["main"])
+    made = func
+    if any(block.init is not None for block in walk_blocks(func)):
+        schedule = s_tir.Schedule(func)
+        decompose_reductions(schedule)
+        made = schedule.mod["main"]
+    made = vectorize_math(made)
     return made.with_attrs(func.attrs) if func.attrs else made

@@ -8,14 +8,10 @@ from tvm import s_tir
 
 from tvmpass.core.nest import REDUCE, as_int
 
-from .loops import leaf_blocks
+from .loops import nests
 
 # A producer with more calls than this is not evaluated again per reader.
 _CHEAP_CALLS = 0
-
-
-def _blocks(schedule) -> dict:
-    return {schedule.get(block).name_hint: block for block in leaf_blocks(schedule)}
 
 
 def _try_inline(schedule, block) -> bool:
@@ -29,28 +25,26 @@ def _try_inline(schedule, block) -> bool:
 
 def inline_epilogue(schedule, names) -> None:
     """Inline every block after the anchor but the last."""
-    blocks = _blocks(schedule)
     for name in list(names)[:-1]:
-        if name in blocks:
-            _try_inline(schedule, blocks[name])
+        _try_inline(schedule, schedule.get_sblock(name))
 
 
 def inline_prologue(schedule, names) -> None:
     """Inline plain producers of the anchor; padding and costly ones stay."""
-    blocks = _blocks(schedule)
     for name in names:
-        block = blocks.get(name)
-        if block is not None and not is_guarded(schedule.get(block)) and not _grows(schedule, block):
+        block = schedule.get_sblock(name)
+        if not is_guarded(schedule.get(block)) and not _grows(schedule, block):
             _try_inline(schedule, block)
 
 
 def inline_everything(schedule) -> None:
     """Inline injective blocks into their readers, in program order."""
-    for block in leaf_blocks(schedule)[:-1]:
-        node = schedule.get(block)
-        if any(int(iv.iter_type) == REDUCE for iv in node.iter_vars) or _grows(schedule, block):
+    for nest in nests(schedule)[:-1]:
+        if any(int(iv.iter_type) == REDUCE for iv in nest.block.iter_vars):
             continue
-        _try_inline(schedule, block)
+        block = schedule.get_sblock(nest.name)
+        if not _grows(schedule, block):
+            _try_inline(schedule, block)
 
 
 def is_guarded(block) -> bool:

@@ -2,44 +2,43 @@
 
 from __future__ import annotations
 
+from tvmpass.core.nest import as_int
+
 from .inline import is_guarded
-from .loops import leaf_blocks, loop_extent
+from .loops import Nest, find_nest, nests
+
+LOOP_OF = {"rows": "ht", "channels": "nt"}
+"""The loop of a tiled anchor that a block of padding is computed for."""
 
 
-def padding_block(schedule, kernel):
+def padding_nest(schedule, kernel) -> Nest | None:
     """Return the block before the anchor that pads its input, else None."""
-    for block in leaf_blocks(schedule):
-        node = schedule.get(block)
-        if node.name_hint in kernel.prologue and is_guarded(node):
-            return block
+    for nest in nests(schedule):
+        if nest.name in kernel.prologue and is_guarded(nest.block):
+            return nest
     return None
 
 
 def stage_padding(schedule, kernel, per: str) -> bool:
-    """Move padding into the loop over blocks of rows (``per`` = rows or channels)."""
-    block = padding_block(schedule, kernel)
-    anchor = schedule.get_sblock(kernel.anchor)
-    wanted = {"rows": "ht", "channels": "nt"}[per]
-    for loop in schedule.get_loops(anchor):
-        if schedule.get(loop).loop_var.name == wanted:
-            schedule.compute_at(block, loop)
-            return True
-    return False
+    """Move padding into the loop over blocks of rows, or of rows and channels."""
+    padding, anchor = padding_nest(schedule, kernel), find_nest(schedule, kernel.anchor)
+    names = [loop.loop_var.name for loop in anchor.loops]
+    if "ht" not in names or LOOP_OF[per] not in names:
+        return False
+    loop = schedule.get_loops(schedule.get_sblock(anchor.name))[names.index(LOOP_OF[per])]
+    schedule.compute_at(schedule.get_sblock(padding.name), loop)
+    return True
 
 
 def vectorize_padding(schedule, kernel, widest: int = 16) -> None:
     """Copy channels as vectors; odd channel counts stay scalar."""
-    block = padding_block(schedule, kernel)
-    last = schedule.get_loops(block)[-1]
-    size = loop_extent(schedule, last)
-    if size is None:
-        return
+    padding = padding_nest(schedule, kernel)
+    size = as_int(padding.loops[-1].extent)
     lanes = widest
-    while lanes > 1 and size % lanes:
+    while size is not None and lanes > 1 and size % lanes:
         lanes //= 2
-    if lanes >= 4:
-        _, inner = schedule.split(last, [None, lanes])
-        schedule.vectorize(inner)
-
-
-__all__ = ["leaf_blocks", "padding_block", "stage_padding", "vectorize_padding"]
+    if size is None or lanes < 4:
+        return
+    last = schedule.get_loops(schedule.get_sblock(padding.name))[-1]
+    _, inner = schedule.split(last, [None, lanes])
+    schedule.vectorize(inner)

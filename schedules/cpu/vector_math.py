@@ -57,10 +57,14 @@ def _polynomial(x, coefficients: Sequence[float]):
     return result
 
 
-def _clamp(x, low: float, high: float):
-    """Clamp with a compare that lets NaN through."""
-    x = tirx.Select(x > _f32(high), _f32(high), x)
-    return _let(x, lambda y: tirx.Select(y < _f32(low), _f32(low), y))
+def _clamp(x, low: float, high: float, body: Callable):
+    """Clamp with a compare that lets NaN through, and go on with ``body``.
+
+    No bound value holds a binding of its own: TVM's simplifier copies cheap
+    values to where they are used, and then meets the inner binding twice.
+    """
+    below = tirx.Select(x > _f32(high), _f32(high), x)
+    return _let(below, lambda y: _let(tirx.Select(y < _f32(low), _f32(low), y), body))
 
 
 def exp(x):
@@ -85,7 +89,7 @@ def exp(x):
         value = _polynomial(r, _EXP) * r * r + r + _f32(1.0)
         return _let(half, lambda half: value * _power_of_two(half) * _power_of_two(e - half))
 
-    return _let(_clamp(x, _EXP_MIN, _EXP_MAX), scaled)
+    return _let(x, lambda x: _clamp(x, _EXP_MIN, _EXP_MAX, scaled))
 
 
 def _power_of_two(e):
@@ -101,7 +105,7 @@ def _odd_ratio(x, limit: float, ratio):
         below = tirx.Select(x < _f32(-limit), _f32(-1.0), inside)
         return tirx.Select(x > _f32(limit), _f32(1.0), below)
 
-    return _let(x, lambda x: _let(_clamp(x, -limit, limit), lambda y: ratio_of(x, y)))
+    return _let(x, lambda x: _clamp(x, -limit, limit, lambda y: ratio_of(x, y)))
 
 
 def tanh(x):
@@ -111,7 +115,7 @@ def tanh(x):
 
 def erf(x):
     """Return the error function: absolute error at most 5e-7, never beyond -1 and 1."""
-    return _let(_odd_ratio(x, _ERF_LIMIT, _ERF), lambda y: _clamp(y, -1.0, 1.0))
+    return _let(_odd_ratio(x, _ERF_LIMIT, _ERF), lambda y: _clamp(y, -1.0, 1.0, lambda z: z))
 
 
 def sigmoid(x):
