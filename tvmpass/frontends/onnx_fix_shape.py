@@ -323,6 +323,13 @@ def _conv_transpose(bb, inputs, attrs, opset, stock):
     return stock()
 
 
+def _non_max_suppression(bb, inputs, attrs, opset, stock):
+    """Refuse limits that come in at run time: the stock conversion ignores them."""
+    if any(limit is not None and constant(limit) is None for limit in list(inputs)[2:]):
+        raise ValueError("limits and thresholds must be constants, but one is computed at run time")
+    return stock()
+
+
 SHAPES = {
     "Col2Im": _col2im,
     "ConstantOfShape": _constant_of_shape,
@@ -330,6 +337,7 @@ SHAPES = {
     "CumSum": _cum_sum,
     "Einsum": _einsum,
     "Expand": _expand,
+    "NonMaxSuppression": _non_max_suppression,
     "Pad": _pad,
     "Reshape": _reshape,
     "SpaceToDepth": _space_to_depth,

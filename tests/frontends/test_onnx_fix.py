@@ -1,0 +1,230 @@
+"""Operators whose stock conversion is wrong, narrow or missing, against ONNX's reference."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from onnx.reference import ReferenceEvaluator
+
+from tests.frontends.models import model, node, run, value
+from tvmpass.core.errors import TvmpassError
+from tvmpass.frontends.onnx import load_onnx
+
+RNG = np.random.default_rng(0)
+SPECIAL = np.array([np.nan, np.inf, -np.inf, 0.0, -0.0, 1.5, -1.5, 30.0, -30.0, 100.0, -100.0], np.float32)
+
+
+def _check(one, arrays, constants=None, outputs: int = 1, opset: int = 18, rtol=1e-5, atol=1e-6):
+    """Import a model of one node, run it, and compare every output with the reference."""
+    inputs = [value(name, list(a.shape), str(a.dtype)) for name, a in arrays.items()]
+    names = [f"out{i}" for i in range(outputs)]
+    made = model([one], inputs, names, constants, opset=opset)
+    expected = ReferenceEvaluator(made).run(None, arrays)
+    got = run(load_onnx(made), *arrays.values())
+    assert len(got) == len(expected)
+    for mine, theirs in zip(got, expected):
+        theirs = np.asarray(theirs)
+        assert mine.dtype == theirs.dtype
+        assert mine.shape == theirs.shape
+        np.testing.assert_allclose(mine, theirs, rtol=rtol, atol=atol, equal_nan=True)
+
+
+ACTIVATIONS = [
+    ("Elu", {"alpha": 0.5}),
+    ("Celu", {"alpha": 2.0}),
+    ("Selu", {}),
+    ("ThresholdedRelu", {"alpha": 1.0}),
+    ("HardSigmoid", {"alpha": 0.3, "beta": 0.4}),
+    ("Shrink", {"lambd": 1.0, "bias": 0.25}),
+    ("Softplus", {}),
+    ("Mish", {}),
+    ("HardSwish", {}),
+]
+
+
+@pytest.mark.parametrize(("operator", "attributes"), ACTIVATIONS)
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_activations(operator, attributes, dtype):
+    x = SPECIAL[5:] if operator == "HardSwish" else SPECIAL
+    if operator in ("Celu", "Mish"):
+        x = x[np.isfinite(x)]  # the reference's own formula meets inf - inf
+    x = x.astype(dtype)
+    tolerance = 1e-5 if dtype == "float32" else 3e-3
+    with np.errstate(all="ignore"):
+        _check(node(operator, ["x"], ["out0"], **attributes), {"x": x}, rtol=tolerance, atol=tolerance)
+
+
+def test_mish_of_small_values_keeps_its_digits():
+    x = np.linspace(-20, 0, 50, dtype=np.float32)
+    (got,) = run(load_onnx(model([node("Mish", ["x"], ["y"])], [value("x", [50])], ["y"])), x)
+    wide = x.astype(np.float64)
+    np.testing.assert_allclose(got, wide * np.tanh(np.log1p(np.exp(wide))), rtol=1e-5)
+
+
+@pytest.mark.parametrize("bounds", [("low", "high"), ("", "high"), ("low", "")])
+def test_clip(bounds):
+    constants = {"low": np.float32(-1), "high": np.float32(2)}
+    _check(node("Clip", ["x", *bounds], ["out0"]), {"x": SPECIAL}, {n: constants[n] for n in bounds if n})
+
+
+def test_clip_by_nan_is_no_bound():
+    constants = {"low": np.float32(np.nan), "high": np.float32(2)}
+    made = model([node("Clip", ["x", "low", "high"], ["y"])], [value("x", [2])], ["y"], constants)
+    assert run(load_onnx(made), np.array([-9, 9], np.float32))[0].tolist() == [-9.0, 2.0]
+
+
+def test_clip_of_old_opset():
+    made = model([node("Clip", ["x"], ["y"], min=0.0, max=6.0)], [value("x", [3])], ["y"], opset=6)
+    assert run(load_onnx(made), np.array([-1, 3, 9], np.float32))[0].tolist() == [0.0, 3.0, 6.0]
+
+
+@pytest.mark.parametrize("which", [{"detect_positive": 0}, {"detect_negative": 0}, {}])
+def test_is_inf(which):
+    _check(node("IsInf", ["x"], ["out0"], **which), {"x": SPECIAL}, opset=20)
+
+
+@pytest.mark.parametrize("fmod", [0, 1])
+def test_float_remainder(fmod):
+    a = np.array([7, -7, 7, -7, 5.3, 0, np.inf, 3], np.float32)
+    b = np.array([3, 3, -3, -3, -1.5, 2, 2, np.nan], np.float32)
+    if fmod:
+        with np.errstate(invalid="ignore"):
+            _check(node("Mod", ["a", "b"], ["out0"], fmod=1), {"a": a, "b": b})
+        return
+    made = model([node("Mod", ["a", "b"], ["y"])], [value("a", [8]), value("b", [8])], ["y"])
+    with np.errstate(invalid="ignore"):
+        np.testing.assert_allclose(run(load_onnx(made), a, b)[0], np.mod(a, b), rtol=1e-5, equal_nan=True)
+
+
+@pytest.mark.parametrize("axis", [1, -1])
+@pytest.mark.parametrize("outputs", [1, 3])
+@pytest.mark.parametrize("bias", [False, True])
+def test_layer_norm(axis, outputs, bias):
+    x = RNG.standard_normal((2, 3, 4)).astype("float32")
+    scale = RNG.standard_normal(x.shape[axis:]).astype("float32")
+    inputs = ["x", "scale"] + ["bias"] * bias
+    one = node("LayerNormalization", inputs, [f"out{i}" for i in range(outputs)], axis=axis)
+    constants = {"scale": scale, "bias": scale * 2} if bias else {"scale": scale}
+    _check(one, {"x": x}, constants, outputs=outputs, rtol=1e-4, atol=1e-5)
+
+
+def test_batch_norm_in_training():
+    x = RNG.standard_normal((2, 3, 4)).astype("float32")
+    stats = {n: RNG.random(3).astype("float32") + 0.5 for n in ("scale", "bias", "mean", "var")}
+    one = node("BatchNormalization", ["x", *stats], ["out0", "out1", "out2"], training_mode=1, momentum=0.7)
+    _check(one, {"x": x}, stats, outputs=3, rtol=1e-4, atol=1e-5)
+
+
+def test_batch_norm_of_half_precision():
+    x = RNG.standard_normal((2, 3, 4)).astype("float16")
+    stats = {n: RNG.random(3).astype("float16") + np.float16(0.5) for n in ("scale", "bias", "mean", "var")}
+    _check(node("BatchNormalization", ["x", *stats], ["out0"]), {"x": x}, stats, rtol=5e-3, atol=5e-3)
+
+
+def test_lp_normalization():
+    x = RNG.standard_normal((3, 4)).astype("float32")
+    x[0] = 0
+    for order in (1, 2):
+        made = model([node("LpNormalization", ["x"], ["y"], axis=1, p=order)], [value("x", [3, 4])], ["y"])
+        norm = np.linalg.norm(x, order, axis=1, keepdims=True)
+        norm[0] = 1
+        np.testing.assert_allclose(run(load_onnx(made), x)[0], x / norm, rtol=1e-5)
+
+
+@pytest.mark.parametrize("mode", ["constant", "reflect", "edge", "wrap"])
+def test_pad(mode):
+    x = RNG.standard_normal((2, 5)).astype("float32")
+    one = node("Pad", ["x", "pads"], ["out0"], mode=mode)
+    _check(one, {"x": x}, {"pads": np.array([1, 2, 0, 3])}, opset=19)
+
+
+def test_pad_crops_and_takes_axes():
+    x = RNG.standard_normal((2, 5)).astype("float32")
+    constants = {"pads": np.array([-1, 2]), "fill": np.float32(7), "axes": np.array([-1])}
+    nodes = [node("Pad", ["x", "pads", "fill", "axes"], ["y"])]
+    (got,) = run(load_onnx(model(nodes, [value("x", [2, 5])], ["y"], constants)), x)
+    assert np.array_equal(got, np.pad(x[:, 1:], [(0, 0), (0, 2)], constant_values=7))
+
+
+@pytest.mark.parametrize("shape", [[3, 1], [1, 3, 4], [2, 1, 1]])
+def test_expand_both_ways(shape):
+    x = RNG.standard_normal((3, 4)).astype("float32")
+    _check(node("Expand", ["x", "s"], ["out0"]), {"x": x}, {"s": np.array(shape)})
+
+
+@pytest.mark.parametrize("extra", [{}, {"reverse": 1}, {"exclusive": 1}, {"reverse": 1, "exclusive": 1}])
+def test_cumsum(extra):
+    x = RNG.standard_normal((3, 4)).astype("float32")
+    _check(node("CumSum", ["x", "a"], ["out0"], **extra), {"x": x}, {"a": np.array(-1)})
+
+
+@pytest.mark.parametrize("equation", ["ij,jk->ik", "bij, bjk -> bik", "ii->i", "ij->"])
+def test_einsum(equation):
+    terms = equation.split("->")[0].split(",")
+    arrays = {
+        f"x{i}": RNG.standard_normal([3] * len(t.strip())).astype("float32") for i, t in enumerate(terms)
+    }
+    _check(node("Einsum", list(arrays), ["out0"], equation=equation), arrays)
+
+
+def test_tile_and_space_to_depth():
+    x = RNG.standard_normal((1, 2, 4, 6)).astype("float32")
+    _check(node("Tile", ["x", "r"], ["out0"]), {"x": x}, {"r": np.array([1, 2, 1, 3])})
+    _check(node("SpaceToDepth", ["x"], ["out0"], blocksize=2), {"x": x})
+
+
+@pytest.mark.parametrize(
+    "attributes",
+    [
+        {},
+        {"strides": [2, 1]},
+        {"pads": [1, 0, 1, 2]},
+        {"dilations": [1, 2]},
+        {"strides": [2, 2], "pads": [1, 1, 1, 1]},
+    ],
+)
+def test_col2im(attributes):
+    image, block = np.array([5, 6]), np.array([2, 3])
+    steps, spread = attributes.get("strides", [1, 1]), attributes.get("dilations", [1, 1])
+    pads = attributes.get("pads", [0, 0, 0, 0])
+    counts = [
+        (image[i] + pads[i] + pads[i + 2] - spread[i] * (block[i] - 1) - 1) // steps[i] + 1 for i in range(2)
+    ]
+    x = RNG.standard_normal((2, 3 * 6, counts[0] * counts[1])).astype("float32")
+    one = node("Col2Im", ["x", "image", "block"], ["out0"], **attributes)
+    _check(one, {"x": x}, {"image": image, "block": block}, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("auto_pad", ["NOTSET", "SAME_UPPER"])
+def test_transposed_convolution_with_an_output_shape(auto_pad):
+    x, w = (
+        RNG.standard_normal((1, 2, 3, 3)).astype("float32"),
+        RNG.standard_normal((2, 4, 3, 3)).astype("float32"),
+    )
+    one = node("ConvTranspose", ["x", "w"], ["y"], strides=[3, 2], output_shape=[10, 8], auto_pad=auto_pad)
+    (got,) = run(load_onnx(model([one], [value("x", list(x.shape))], ["y"], {"w": w})), x)
+    assert got.shape == (1, 4, 10, 8)
+
+
+def test_constant_of_shape_is_not_stored():
+    nodes = [node("ConstantOfShape", ["s"], ["big"]), node("Add", ["x", "big"], ["y"])]
+    mod = load_onnx(model(nodes, [value("x", [1])], ["y"], {"s": np.array([1 << 20, 1 << 14])}))
+    assert "R.full" in mod.script()
+
+
+def test_constant_of_a_run_time_shape():
+    made = model([node("ConstantOfShape", ["s"], ["y"])], [value("s", [2], "int64")], ["y"])
+    (got,) = run(load_onnx(made), np.array([2, 3]))
+    assert np.array_equal(got, np.zeros((2, 3), "float32"))
+
+
+def test_standard_attention_is_expanded():
+    q = RNG.standard_normal((1, 2, 3, 4)).astype("float32")
+    _check(node("Attention", ["x", "x", "x"], ["out0"]), {"x": q}, opset=23, rtol=1e-4, atol=1e-5)
+
+
+def test_a_run_time_limit_is_refused_not_ignored():
+    inputs = [value("b", [1, 4, 4]), value("s", [1, 1, 4]), value("k", [], "int64")]
+    made = model([node("NonMaxSuppression", ["b", "s", "k"], ["y"], "nms")], inputs, ["y"])
+    with pytest.raises(TvmpassError, match="node 'nms'"):
+        load_onnx(made)
