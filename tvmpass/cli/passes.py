@@ -71,10 +71,10 @@ def _find(entries: list[dict], wanted: str) -> dict:
 
 
 def _print_all(entries: list[dict]) -> None:
-    from .tables import print_table
+    from .tables import table_text
 
     rows = [(e["name"], e["kind"], e["level"], e["summary"]) for e in entries]
-    print_table(("rule", "kind", "level", "what it does"), rows, right=("level",))
+    click.echo(table_text(("rule", "kind", "level", "what it does"), rows, numbers={2}))
 
 
 def _print_one(entry: dict) -> None:

@@ -1,25 +1,21 @@
-"""Plain tables that fit a terminal and stay greppable in a pipe."""
+"""Plain tables: aligned by spaces, nothing wrapped or cut, so that they can be searched."""
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 
-def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]], right: Sequence[str] = ()) -> None:
-    """Print a table; the columns named in ``right`` are numbers, set to the right.
-
-    In a terminal cells wrap to its width; in a pipe nothing is wrapped or cut.
-    """
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
-    for column in columns:
-        table.add_column(column, justify="right" if column in right else "left", overflow="fold")
-    for row in rows:
-        table.add_row(*(Text(str(cell)) for cell in row))
-    width = None if sys.stdout.isatty() else 10_000
-    Console(file=sys.stdout, width=width, highlight=False, soft_wrap=False).print(table)
+def table_text(
+    columns: Sequence[str], rows: Sequence[Sequence[object]], numbers: Collection[int] = ()
+) -> str:
+    """Lay out a table; the columns whose positions are in ``numbers`` are set to the right."""
+    cells = [tuple(str(cell) for cell in row) for row in (columns, *rows)]
+    widths = [max(len(row[i]) for row in cells) for i in range(len(columns))]
+    lines = []
+    for row in cells:
+        padded = [
+            cell.rjust(width) if i in numbers else cell.ljust(width)
+            for i, (cell, width) in enumerate(zip(row, widths))
+        ]
+        lines.append("  ".join(padded).rstrip())
+    return "\n".join(lines)

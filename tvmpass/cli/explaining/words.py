@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import io
 from collections import Counter, defaultdict
 from collections.abc import Iterable
 from typing import Any
 
 from tvmpass.core.decision import OUTCOMES
 
+from ..tables import table_text
 from .reading import EVERY
 
 OUTCOME_WORDS = {
@@ -226,7 +226,7 @@ def _rules_table(document: dict) -> str:
     columns = ("matched", *OUTCOMES)
     met = {name: row for name, row in document["rules"].items() if row["matched"]}
     rows = [(name, *(row.get(c, 0) for c in columns)) for name, row in met.items()]
-    text = _table(("rule", *(c.replace("_", " ") for c in columns)), rows, set(range(1, 7)))
+    text = table_text(("rule", *(c.replace("_", " ") for c in columns)), rows, numbers=range(1, 7))
     idle = [name for name in document["rules"] if name not in met]
     return text + (f"\nMatched nothing: {', '.join(idle)}." if idle else "")
 
@@ -258,14 +258,3 @@ def _kernel_blocks(document: dict, limit: int | None) -> str:
     if hidden:
         lines.append(f"{hidden} cheaper kernels are not shown; -v shows all.")
     return "\n".join(lines)
-
-
-def _table(columns: tuple[str, ...], rows: list[tuple], right: set[int]) -> str:
-    """Lay out columns by spaces; the last column is not padded."""
-    cells = [tuple(str(c) for c in row) for row in (columns, *rows)]
-    widths = [max(len(row[i]) for row in cells) for i in range(len(columns))]
-    out = io.StringIO()
-    for row in cells:
-        padded = [c.rjust(w) if i in right else c.ljust(w) for i, (c, w) in enumerate(zip(row, widths))]
-        out.write("  ".join(padded).rstrip() + "\n")
-    return out.getvalue().rstrip("\n")
