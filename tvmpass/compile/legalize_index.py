@@ -14,6 +14,9 @@ from tvmpass.core.constants import constant_array
 from .legalize_elementwise import Legalize
 
 
+_MANY_SYMBOLS = 3
+
+
 def _in_range(indices, extent) -> bool:
     array = constant_array(indices)
     if array is None or not isinstance(extent, (int, tirx.IntImm)):
@@ -59,6 +62,35 @@ def _te_product(dims):
     return total
 
 
+def _reshape(bb, call):
+    """Reshape between several symbolic dims by way of the linear index.
+
+    TVM's own form divides with a correction for negative numbers that doubles
+    the expression at each dim; LLVM does not come back from it.
+    """
+    target = call.args[1]
+    source = getattr(call.args[0].ty, "shape", None)
+    if not isinstance(target, relax.ShapeExpr) or not isinstance(source, relax.ShapeExpr):
+        return None
+    if sum(not isinstance(d, tirx.IntImm) for d in (*target.values, *source.values)) < _MANY_SYMBOLS:
+        return None
+
+    def reshape(data, *shape):
+        def compute(*index):
+            linear: tirx.Expr = tirx.const(0, "int64")
+            for i, extent in zip(index, shape):
+                linear = linear * extent + i
+            place = []
+            for axis, extent in enumerate(data.shape):
+                inner = _te_product(data.shape[axis + 1 :])
+                place.append(tirx.truncmod(tirx.truncdiv(linear, tirx.Cast("int64", inner)), extent))
+            return data(*place)
+
+        return te.compute(shape, compute, name="T_reshape")
+
+    return bb.call_te(reshape, call.args[0], *target.values, primfunc_name_hint="reshape")
+
+
 def _clamp(index, extent):
     dtype = index.ty.dtype
     top = tirx.Cast(dtype, extent) if not isinstance(extent, int) else tirx.const(extent, dtype)
@@ -101,4 +133,5 @@ def indexing() -> dict[str, Legalize]:
         "relax.take": _take,
         "relax.gather_elements": _gather_elements,
         "relax.gather_nd": _gather_nd,
+        "relax.reshape": _reshape,
     }

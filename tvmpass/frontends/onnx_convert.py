@@ -21,7 +21,7 @@ from tvmpass.core.source import with_origin
 
 from .onnx_fix import CONVERTERS
 from .onnx_shapes import Dim
-from .onnx_values import Value, evaluate
+from .onnx_values import Value, evaluate, fold_small
 
 _OPERATOR = re.compile(r'ir\.Op\(.*?name="([\w.]+)".*?support_level=\d+\)')
 _LONGEST = 300
@@ -140,7 +140,11 @@ class _Importer(onnx_frontend.ONNXGraphImporter):
     def _bind(self, value):
         if isinstance(value, relax.Tuple):
             return self.bb.normalize(relax.Tuple([self._bind(item) for item in value.fields]))
-        if isinstance(value, (relax.Call, relax.TupleGetItem)):
+        if isinstance(value, relax.Call):
+            # Sizes that onnxslim left as a computation are needed as numbers here.
+            small = fold_small(value)
+            return self.bb.emit(value) if small is None else small
+        if isinstance(value, relax.TupleGetItem):
             return self.bb.emit(value)
         return value
 

@@ -330,8 +330,23 @@ def _non_max_suppression(bb, inputs, attrs, opset, stock):
     return stock()
 
 
+def _constant(bb, inputs, attrs, opset, stock):
+    """A Constant node in any of its spellings."""
+    scalars = {
+        "value_float": np.float32,
+        "value_floats": np.float32,
+        "value_int": np.int64,
+        "value_ints": np.int64,
+    }
+    for name, dtype in scalars.items():
+        if name in attrs:
+            return relax.const(np.asarray(attrs[name], dtype), np.dtype(dtype).name)
+    return stock()
+
+
 SHAPES = {
     "Col2Im": _col2im,
+    "Constant": _constant,
     "ConstantOfShape": _constant_of_shape,
     "ConvTranspose": _conv_transpose,
     "CumSum": _cum_sum,

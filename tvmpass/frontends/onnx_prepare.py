@@ -117,7 +117,7 @@ def _folds_large(model: onnx.ModelProto) -> bool:
     large value in between would still be computed.
     """
     try:
-        inferred = onnx.shape_inference.infer_shapes(model).graph
+        inferred = onnx.shape_inference.infer_shapes(model, data_prop=True).graph
     except (ValueError, onnx.shape_inference.InferenceError):  # more than 2 GiB, or wrong shapes
         return False
     sizes = {value.name: _elements(value.type.tensor_type) for value in inferred.value_info}

@@ -7,6 +7,7 @@ they are evaluated on small arrays of ints and symbolic expressions instead.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -15,6 +16,8 @@ import onnx
 import tvm
 from onnx import TensorProto, numpy_helper
 from tvm import relax, tirx
+
+from tvmpass.core.constants import fold
 
 # Shape arithmetic is short; longer arrays are data.
 _LIMIT = 64
@@ -69,6 +72,16 @@ def evaluate(node: onnx.NodeProto, inputs: list[Any]) -> Value | None:
     except NotKnown:
         return None
     return value if value.items.size <= _LIMIT else None
+
+
+def fold_small(call: relax.Call):
+    """Return a call on constants as a constant where it has few elements, else None."""
+    shape = getattr(call.ty, "shape", None)
+    if not isinstance(shape, relax.ShapeExpr) or not all(isinstance(d, tirx.IntImm) for d in shape.values):
+        return None
+    if math.prod(int(d) for d in shape.values) > _LIMIT:
+        return None
+    return fold(call, lambda value: value)
 
 
 def _lift(item) -> Value | None:
