@@ -21,7 +21,6 @@ PACKAGES = [
     "relay_passes",
     "relay_passes.fusion",
     "relay_passes.layout",
-    "relay_passes.lower",
     "relay_passes.recognize",
     "relay_passes.simplify",
     "tir_passes",
