@@ -3,7 +3,7 @@
     python examples/own_rule.py                                    # try it on a small module
     tvmpass build model.onnx -o model.so --rules examples/own_rule.py
 
-docs/write_a_rule.md walks through it.
+docs/write_a_rule.md explains how rules are written.
 """
 
 from __future__ import annotations
@@ -74,9 +74,8 @@ def main() -> None:
     for decision in library.report.decisions:
         if decision.rule == "multiply-by-reciprocal":
             reason = decision.refusal.text() if decision.refusal else ""
-            print(
-                f"{decision.rule} at {decision.function}:{decision.site}: {decision.outcome} {reason}".rstrip()
-            )
+            site = f"{decision.function}:{decision.site}"
+            print(f"{decision.rule} at {site}: {decision.outcome} {reason}".rstrip())
 
     array = np.random.default_rng(0).standard_normal((4, 8)).astype("float32")
     difference = np.abs(library.run(x=array)[0] - np.exp(array / 4 / 3)).max()

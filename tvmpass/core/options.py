@@ -114,6 +114,8 @@ def _convert(spec: dataclasses.Field, raw: Any) -> Any:
         if key == "tvmpass.layout" and raw in ("NCHW8c", "NCHW16c"):
             known = "use auto, keep, NHWC or NCHW"
             raise UsageError(f"{key}={raw}: blocked layouts are not available yet; {known}")
+        if key == "tvmpass.quantize" and raw == "qdq":
+            raise UsageError(f"{key}={raw}: quantisation is not available yet; use off")
         if raw not in choices:
             hint = nearest(str(raw), choices)
             raise UsageError(f"{key}={raw!r}: expected one of {', '.join(choices)}{hint}")
