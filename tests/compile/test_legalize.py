@@ -181,6 +181,14 @@ def test_division_by_a_number(divisor):
     _check(lambda x: op.divide(x, c), [a], np.array(expected, "int32"))
 
 
+@pytest.mark.parametrize("zero", [0.0, -0.0])
+def test_floats_over_the_number_zero(zero):
+    a = np.array([1, -2, 0, -0.0, NAN, INF, -INF], "float32")
+    with np.errstate(all="ignore"):
+        expected = a / np.float32(zero)
+    _check(lambda x: op.divide(x, relax.const(zero, "float32")), [a], expected)
+
+
 def test_a_number_divided():
     b = np.array([0, -1, 3], "int32")
     _check(lambda x: op.divide(relax.const(20, "int32"), x), [b], np.array([0, -20, 6], "int32"))

@@ -168,9 +168,11 @@ def _guarded(divide, name: str, stock: Legalize) -> Legalize:
 
     def legalize(bb, call):
         dtype = str(call.ty.dtype)
-        if is_float(dtype):
-            return stock(bb, call)
         divisor = constant_array(call.args[1])
+        if is_float(dtype):
+            if name == "divide" and divisor is not None and divisor.ndim == 0 and divisor.item() == 0:
+                return _over_zero(bb, call, float(divisor.item()))
+            return stock(bb, call)
         if divisor is not None and divisor.ndim == 0 and divisor.item() not in (0, -1):
             return stock(bb, call)
         signed = dtype.startswith("int")
@@ -197,6 +199,19 @@ def _guarded(divide, name: str, stock: Legalize) -> Legalize:
         return bb.call_te(compute, *args, primfunc_name_hint=name)
 
     return legalize
+
+
+def _over_zero(bb, call, zero: float):
+    """Divide floats by the number 0.0 or -0.0 as a product with an infinity.
+
+    It is the same for every dividend, and TVM refuses to divide by a known 0.
+    """
+    infinity = _fill(math.copysign(math.inf, zero), str(call.ty.dtype))
+    return bb.call_te(
+        lambda a: broadcast(lambda v: v * infinity, a, name="T_divide"),
+        call.args[0],
+        primfunc_name_hint="divide",
+    )
 
 
 def _shift(shift, name: str) -> Legalize:
