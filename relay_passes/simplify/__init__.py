@@ -4,6 +4,7 @@ They run at once, in this order, again and again until none applies.  Each is
 exact for every input, except that folding a batch norm rounds the weights anew.
 """
 
+from .absorb_broadcasts import AbsorbBroadcasts
 from .common_subexpressions import CommonSubexpressions
 from .dead_code import DeadCode
 from .eliminate_identities import EliminateIdentities
@@ -12,12 +13,15 @@ from .fold_constants import FoldConstants
 from .lower_batch_norm import LowerBatchNorm
 from .merge_reshapes import MergeReshapes
 from .merge_transposes import MergeTransposes
+from .reshape_trivial_transpose import ReshapeTrivialTranspose
 
 RULES = (
     FoldConstants,
     EliminateIdentities,
-    MergeReshapes,
+    AbsorbBroadcasts,
     MergeTransposes,
+    ReshapeTrivialTranspose,
+    MergeReshapes,
     CommonSubexpressions,
     FoldBatchNormIntoConv,
     LowerBatchNorm,

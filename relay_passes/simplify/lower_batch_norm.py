@@ -1,11 +1,11 @@
 """Spell out an inference batch norm that no convolution could take.
 
 before: ``batch_norm(x, gamma, beta, mean, var)[0]``
-after:  ``x * s + t`` with constants s and t; with parameters that are no
-        constants ``(x - mean) / sqrt(var + eps) * gamma + beta``
+after:  ``x * s + t`` with ``s = gamma / sqrt(var + eps)`` and ``t = beta - mean * s``:
+        constants, or a few operators on one value per channel
 
-Always pays: the operators are elementwise and join whatever is around them,
-where a batch norm is a kernel of its own.
+Always pays: a product and a sum are elementwise and join whatever is around
+them, where a batch norm is a kernel of its own.
 """
 
 from __future__ import annotations
@@ -57,14 +57,15 @@ def _with_constants(site, norm):
 
 def _spelled_out(norm):
     op, attrs = relax.op, norm.attrs
-    x, gamma, beta, mean, variance = (
-        a if i == 0 else op.reshape(a, _shape(norm)) for i, a in enumerate(norm.args)
-    )
-    epsilon = constant(np.asarray(attrs.epsilon), dtype_of(norm.args[0]))
-    result = op.divide(op.subtract(x, mean), op.sqrt(op.add(variance, epsilon)))
-    if attrs.scale:
-        result = op.multiply(result, gamma)
-    return op.add(result, beta) if attrs.center else result
+    x, gamma, beta, mean, variance = (a if i == 0 else op.reshape(a, _shape(norm)) for i, a in enumerate(norm.args))
+    deviation = op.sqrt(op.add(variance, constant(np.asarray(attrs.epsilon), dtype_of(norm.args[0]))))
+    one = constant(np.asarray(1.0), dtype_of(norm.args[0]))
+    scale = op.divide(gamma if attrs.scale else one, deviation)
+    shift = op.multiply(mean, scale)
+    result = op.multiply(x, scale)
+    if attrs.center:
+        return op.add(result, op.subtract(beta, shift))
+    return op.subtract(result, shift)
 
 
 def _shape(norm) -> list[int]:
