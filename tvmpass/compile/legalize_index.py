@@ -13,7 +13,6 @@ from tvmpass.core.constants import constant_array
 
 from .legalize_elementwise import Legalize
 
-
 _MANY_SYMBOLS = 3
 
 

@@ -11,8 +11,9 @@ import tvm
 
 from .onnx_check import check_supported, check_valid
 from .onnx_convert import convert
+from .onnx_expand import inline_functions
 from .onnx_fix import EXPANDED
-from .onnx_prepare import fold, freeze_inputs, inline_functions, name_nodes
+from .onnx_prepare import fold, freeze_inputs, name_nodes
 from .onnx_read import read_model
 from .onnx_shapes import Dim, fix_shapes, model_inputs
 

@@ -107,12 +107,30 @@ class _Importer(onnx_frontend.ONNXGraphImporter):
             if value is not None:
                 self._values[node.output[0]] = value
                 continue
+            if node.op_type == "If" and self._take_branch(node):
+                continue
             self._use_values(_reads(node), node.op_type in _TAKE_SHAPES)
             alone = onnx.GraphProto()
             alone.node.append(node)
             super()._construct_nodes(alone)
         self._node = None
         self._use_values([output.name for output in graph.output], False)
+
+    def _take_branch(self, node: onnx.NodeProto) -> bool:
+        """Convert the one branch that a constant condition chooses, in place of an If."""
+        self._use_values(node.input[:1], False)
+        condition = self._nodes[node.input[0]]
+        if not isinstance(condition, tvm.ir.GenericConst):
+            return False
+        wanted = "then_branch" if condition.value.numpy().item() else "else_branch"
+        branch = next(attribute.g for attribute in node.attribute if attribute.name == wanted)
+        self._parse_graph_initializers(branch)
+        for inner in branch.node:
+            inner.name = node.name
+        self._construct_nodes(branch)
+        for name, result in zip(node.output, branch.output):
+            self._nodes[name] = self._nodes[result.name]
+        return True
 
     def _use_values(self, names, as_shape: bool):
         """Put the evaluated values that are read now where the importer looks."""

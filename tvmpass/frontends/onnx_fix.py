@@ -20,7 +20,6 @@ CONVERTERS = {**ELEMENTWISE, **NORMALISATION, **SHAPES}
 # that of ONNX Runtime's own domain).
 EXPANDED = frozenset(
     {
-        "AffineGrid",
         "Attention",
         "BlackmanWindow",
         "CenterCropPad",

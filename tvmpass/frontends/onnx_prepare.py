@@ -1,18 +1,16 @@
 """Bring an ONNX graph into the form that the importer can read.
 
-Functions are inlined, shape arithmetic and constants are folded with onnxslim.
-Its graph fusion, subexpression and node elimination stay off: what they would
-remove must reach tvmpass's own rules, which judge and report it.
+Shape arithmetic and constants are folded with onnxslim.  Its graph fusion,
+subexpression and node elimination stay off: what they would remove must reach
+tvmpass's own rules, which judge and report it.
 """
 
 from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Collection
 
 import onnx
-import onnx.inliner
 import onnx.shape_inference
 
 from tvmpass.core.quiet import quiet
@@ -48,40 +46,6 @@ def freeze_inputs(graph: onnx.GraphProto) -> None:
         kept = [onnx.ValueInfoProto.FromString(value.SerializeToString()) for value in kept]
         del graph.input[:]
         graph.input.extend(kept)
-
-
-def inline_functions(model: onnx.ModelProto, operators: Collection[str]) -> onnx.ModelProto:
-    """Replace calls to the model's own functions and to ``operators`` by their bodies.
-
-    ``operators`` are standard ONNX operators that have a function body.  The
-    nodes of a body carry the name of the node they came from.
-    """
-    if model.functions:
-        model = _inlined(model, onnx.inliner.inline_local_functions(model))
-    present = sorted({n.op_type for n in model.graph.node if n.domain in ("", "ai.onnx")} & set(operators))
-    if present:
-        chosen = [("", name) for name in present]
-        inlined = onnx.inliner.inline_selected_functions(model, chosen, inline_schema_functions=True)
-        model = _inlined(model, inlined)
-    return model
-
-
-def _inlined(before: onnx.ModelProto, after: onnx.ModelProto) -> onnx.ModelProto:
-    """Give the nodes of inlined bodies the name of the node they replace.
-
-    Inlining keeps the order: a body stands where its call stood, and it ends
-    once all outputs of the call have been produced.
-    """
-    calls = iter(before.graph.node)
-    call, open_outputs = None, set()
-    for node in after.graph.node:
-        if not open_outputs:
-            call = next(calls, None)
-            open_outputs = {out for out in call.output if out} if call is not None else set()
-        if call is not None:
-            node.name = call.name
-            open_outputs -= set(node.output)
-    return after
 
 
 def fold(model: onnx.ModelProto) -> onnx.ModelProto:
