@@ -72,22 +72,23 @@ def _fill(value: float, dtype: str):
 
 def greater_of(a, b):
     """Return the larger scalar, NaN where one is NaN."""
-    return _extreme(a, b, tirx.GT)
+    return _extreme(a, b, tirx.GT, tirx.Max)
 
 
 def smaller_of(a, b):
     """Return the smaller scalar, NaN where one is NaN."""
-    return _extreme(a, b, tirx.LT)
+    return _extreme(a, b, tirx.LT, tirx.Min)
 
 
-def _extreme(a, b, wins):
+def _extreme(a, b, wins, extreme):
     if isinstance(a, tirx.FloatImm):
         a, b = b, a
     if isinstance(b, tirx.FloatImm):
         if math.isnan(b.value):
             return b
-        # False for NaN, which then passes through.
-        return tirx.Select(wins(b, a), b, a)
+        # Code generation makes this ``b wins over a ? b : a``: false for NaN, which then passes
+        # through.  Unlike a Select it reads ``a`` once, so that chains do not grow exponentially.
+        return extreme(b, a)
     return tirx.Select(tirx.Or(wins(a, b), is_nan(a)), a, b)
 
 
@@ -111,9 +112,7 @@ def _relu(bb, call):
     dtype = str(call.ty.dtype)
 
     def relu(x):
-        return broadcast(
-            lambda v: tirx.Select(tirx.GT(_fill(0, dtype), v), _fill(0, dtype), v), x, name="T_relu"
-        )
+        return broadcast(lambda v: tirx.Max(_fill(0, dtype), v), x, name="T_relu")
 
     return bb.call_te(relu, call.args[0], primfunc_name_hint="relu")
 
@@ -143,8 +142,7 @@ def _clip(bb, call):
         low, high = (int(min(max(bound, limits.min), limits.max)) for bound in (low, high))
 
     def scalar(v):
-        raised = tirx.Select(tirx.GT(_fill(low, dtype), v), _fill(low, dtype), v)
-        return tirx.Select(tirx.LT(_fill(high, dtype), raised), _fill(high, dtype), raised)
+        return tirx.Min(_fill(high, dtype), tirx.Max(_fill(low, dtype), v))
 
     return bb.call_te(lambda x: broadcast(scalar, x, name="T_clip"), call.args[0], primfunc_name_hint="clip")
 
