@@ -1,6 +1,6 @@
 """Measure thousands of small kernels on this CPU, as training data for the cost model.
 
-    python scripts/collect_cpu.py --minutes 12 --train
+    python scripts/collect_cpu.py --minutes 14 --train
 
 writes ``tuning_logs/<device class>.jsonl`` and, with ``--train``, fits
 ``tuning_logs/<device class>.model.json`` to it.  Random graphs (see
@@ -18,9 +18,12 @@ os.environ.setdefault("TVM_NUM_THREADS", "1")  # read when TVM's runtime starts
 
 import argparse
 import hashlib
+import itertools
 import json
 import math
+import multiprocessing
 import platform
+import signal
 import sys
 import time
 from collections import Counter
@@ -49,10 +52,11 @@ from tvmpass.core.options import Options
 from tvmpass.core.site import FunctionView, op_name, outputs_of
 from tvmpass.cost.dataset import header
 from tvmpass.cost.device import device_class, host_facts
+from tvmpass.cost.features import INDEX
 from tvmpass.cost.learned import MODEL_SUFFIX
 from tvmpass.version import VERSION
 
-BATCH = 10
+BATCH = 6
 """Graphs lowered and compiled together."""
 
 MAX_CANDIDATES = 4
@@ -64,6 +68,12 @@ EXTRA_RECIPES = 1
 SLOT_US = 400.0
 ROUNDS = 7
 MAX_US = 30_000.0
+MAX_WRITTEN = 3_000.0
+"""Nodes of one value, repeats written out, above which code generation may take minutes."""
+
+BATCH_SECONDS = 90.0
+"""After this a batch is given up: its process is ended and a new one started."""
+
 MAX_NOISE = 0.25
 """Half the spread between quartiles over the median, above which a time is thrown away."""
 
@@ -95,17 +105,22 @@ class Cut:
 class Collector:
     """Makes graphs, measures them, writes lines; knows every kernel it has written."""
 
-    def __init__(self, target, options: Options, out, seed: int):
-        self.target, self.options, self.out = target, options, out
+    def __init__(self, target, options: Options):
+        self.target, self.options = target, options
         self.device_class = device_class(target, 1)
         self.rules = [rule() for rule in fusion.RULES]
         self.scheduler = Scheduler(target, options, Latency(target, options))
-        self.rng = np.random.default_rng(seed)
+        self.rng = np.random.default_rng()
         self.times: dict[str, float] = {}
         self.counts: Counter[str] = Counter()
+        self.lines: list[str] = []
 
-    def batch(self) -> None:
-        """Collect `BATCH` graphs; a graph that cannot be lowered is counted and left out."""
+    def batch(self, seed: tuple[int, int]) -> tuple[list[str], Counter[str]]:
+        """Collect `BATCH` graphs; return the lines to write and what was counted.
+
+        A graph that cannot be lowered is counted and left out.
+        """
+        self.rng, self.counts, self.lines = np.random.default_rng(seed), Counter(), []
         graphs, functions = [], {}
         for _ in range(BATCH):
             family, mod = make_graph(self.rng)
@@ -125,6 +140,7 @@ class Collector:
         self.measure(kernels)
         for family, cuts in graphs:
             self.write_graph(family, cuts, chosen)
+        return self.lines, self.counts
 
     def cuts(self, view: FunctionView):
         """Return the alternatives of a graph and the group functions they need."""
@@ -204,7 +220,7 @@ class Collector:
 
     def measure(self, kernels: dict[str, Measured]) -> None:
         """Compile all kernels into one module, time each, write the good ones."""
-        fresh = {n: k for n, k in kernels.items() if n not in self.times}
+        fresh = {n: k for n, k in kernels.items() if n not in self.times and not self.too_large(k)}
         if not fresh:
             return
         runtime = self.compile({f"k{i}": k.function for i, k in enumerate(fresh.values())})
@@ -227,6 +243,12 @@ class Collector:
             else:
                 self.counts["too noisy or slow"] += 1
 
+    def too_large(self, kernel: Measured) -> bool:
+        """Return True where inlining repeats values so often that compiling would not end."""
+        large = math.expm1(float(kernel.features[INDEX["written"]])) > MAX_WRITTEN
+        self.counts["too large to compile"] += large
+        return large
+
     def compile(self, functions):
         """Return a runtime module, or None where code generation fails."""
         mod = tvm.IRModule({n: f.with_attr("global_symbol", n) for n, f in functions.items()})
@@ -238,11 +260,10 @@ class Collector:
             return None
 
     def fail(self, where: str, error: Exception) -> None:
-        """Count a fault; the first of each kind is shown."""
+        """Count and show a fault."""
         lines = [line for line in str(error).strip().splitlines() if line.strip()]
         text = f"{where}: {type(error).__name__}: {lines[-1][:160] if lines else ''}"
-        if not self.counts[f"fault: {where}"]:
-            print(f"\n{text}", file=sys.stderr)
+        print(f"\n{text}", file=sys.stderr)
         self.counts[f"fault: {where}"] += 1
 
     def write_kernel(self, kernel: Measured) -> None:
@@ -283,8 +304,7 @@ class Collector:
                 self.line(line)
 
     def line(self, entry: dict) -> None:
-        self.out.write(json.dumps(entry, separators=(",", ":")) + "\n")
-        self.out.flush()
+        self.lines.append(json.dumps(entry, separators=(",", ":")) + "\n")
 
 
 def time_kernel(runtime, name: str, function: tirx.PrimFunc, rng) -> list[float]:
@@ -326,9 +346,52 @@ def _short(value: float) -> float | int:
     return int(rounded) if rounded == int(rounded) else rounded
 
 
+def work(connection, target_name: str) -> None:
+    """Collect batches in a process of its own, until told to stop or ended."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
+    options = Options(threads=1, cost_model="analytic", tuning_logs="off")
+    collector = Collector(parse_target(target_name, 1), options)
+    connection.send(None)
+    while (seed := connection.recv()) is not None:
+        connection.send(collector.batch(seed))
+
+
+class Worker:
+    """The process that lowers, compiles and runs; whatever hangs or crashes, hangs or crashes there."""
+
+    def __init__(self, target_name: str):
+        self.target_name = target_name
+        self.start()
+
+    def start(self) -> None:
+        context = multiprocessing.get_context("spawn")
+        self.connection, theirs = context.Pipe()
+        self.process = context.Process(target=work, args=(theirs, self.target_name), daemon=True)
+        self.process.start()
+        theirs.close()
+        self.connection.recv()
+
+    def batch(self, seed: tuple[int, int]) -> tuple[list[str], Counter[str]]:
+        """Return what a batch gave, nothing where it crashed or ran out of time."""
+        self.connection.send(seed)
+        try:
+            if self.connection.poll(BATCH_SECONDS):
+                return self.connection.recv()
+            why = "batches out of time"
+        except EOFError:
+            why = "batches crashed"
+        self.stop()
+        self.start()
+        return [], Counter({why: 1})
+
+    def stop(self) -> None:
+        self.process.kill()
+        self.process.join()
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
-    parser.add_argument("--minutes", type=float, default=12.0, help="how long to collect (default 12)")
+    parser.add_argument("--minutes", type=float, default=14.0, help="how long to collect (default 14)")
     parser.add_argument("--target", default="llvm", help="what to compile for; this machine must run it")
     parser.add_argument("--out", type=Path, help="record file; default tuning_logs/<device class>.jsonl")
     parser.add_argument("--seed", type=int, default=0, help="of the graphs (default 0)")
@@ -336,7 +399,6 @@ def main() -> int:
     parser.add_argument("--train", action="store_true", help="fit the model of the same name afterwards")
     arguments = parser.parse_args()
 
-    options = Options(threads=1, cost_model="analytic", tuning_logs="off")
     target = parse_target(arguments.target, 1)
     name = device_class(target, 1)
     out = arguments.out or ROOT / "tuning_logs" / f"{name}.jsonl"
@@ -346,23 +408,31 @@ def main() -> int:
         if not continuing:
             facts = {**host_facts(), "machine": platform.machine(), "mcpu": str(target.attrs.get("mcpu", ""))}
             stream.write(json.dumps(header(name, tvm.__version__, VERSION, host=facts)) + "\n")
-        collect(Collector(target, options, stream, arguments.seed), arguments.minutes * 60.0)
-    print(f"\n{out}: {out.stat().st_size / 1e6:.1f} MB")
+        collect(Worker(arguments.target), stream, arguments.seed, arguments.minutes * 60.0)
+    print(f"{out}: {out.stat().st_size / 1e6:.1f} MB")
     return fit(out, name) if arguments.train else 0
 
 
-def collect(collector: Collector, seconds: float) -> None:
+def collect(worker: Worker, out, seed: int, seconds: float) -> None:
     """Collect until the time is up or Ctrl-C; show a line of progress."""
     begin = time.monotonic()
+    counts: Counter[str] = Counter()
     try:
-        while (elapsed := time.monotonic() - begin) < seconds:
-            collector.batch()
-            kernels = sum(n for kind, n in collector.counts.items() if kind in RECIPE_VERSION)
-            shown = f"{elapsed:4.0f}/{seconds:.0f} s  {collector.counts['graphs']} graphs  {kernels} kernels"
+        for number in itertools.count():
+            if (elapsed := time.monotonic() - begin) >= seconds:
+                break
+            lines, more = worker.batch((seed, number))
+            counts += more
+            out.writelines(lines)
+            out.flush()
+            kernels = sum(count for kind, count in counts.items() if kind in RECIPE_VERSION)
+            shown = f"{elapsed:4.0f}/{seconds:.0f} s  {counts['graphs']} graphs  {kernels} kernels"
             print(f"\r{shown}", end="" if sys.stdout.isatty() else "\n", flush=True)
     except KeyboardInterrupt:
         print("\nstopped; what was measured is kept", file=sys.stderr)
-    print("\n" + ", ".join(f"{kind} {count}" for kind, count in sorted(collector.counts.items())))
+    finally:
+        worker.stop()
+    print("\n" + ", ".join(f"{kind} {count}" for kind, count in sorted(counts.items())))
 
 
 def fit(records: Path, name: str) -> int:

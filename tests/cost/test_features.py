@@ -97,6 +97,43 @@ def test_stride_classes():
     assert same["load.same"] == pytest.approx(64, rel=1e-5) and same["load.unit"] == 0.0
 
 
+def test_flat_loops_read_rows_in_order():
+    """One fused loop that splits its index again still walks memory in order."""
+    a = te.placeholder((48, 64), name="a")
+    schedule = schedule_of(a, te.compute((48, 64), lambda i, j: a[i, j] + 1.0, name="b"))
+    block = schedule.get_sblock("b")
+    flat = schedule.fuse(*schedule.get_loops(block))
+    assert _named(schedule.mod["main"])["load.unit"] == pytest.approx(48 * 64, rel=1e-5)
+    _, lanes = schedule.split(flat, [None, 8])
+    schedule.vectorize(lanes)
+    seen = _named(schedule.mod["main"])
+    assert seen["load.unit.v"] == seen["store.unit.v"] == pytest.approx(48 * 64, rel=1e-5)
+
+
+def test_repeats_of_a_value_are_seen():
+    """A value inlined into both sides of its reader, again and again."""
+    a = te.placeholder((8,), name="a")
+
+    def chain(i):
+        value = a[i]
+        for _ in range(4):
+            value = tirx.Select(value > 0.0, value, 1.0)
+        return value
+
+    seen = _named(schedule_of(a, te.compute((8,), chain, name="b")).mod["main"])
+    assert seen["written"] > 2**4
+    assert seen["select"] == pytest.approx(2 * 4 * 8, rel=1e-5)
+
+
+def test_a_named_value_is_written_once():
+    a = te.placeholder((8,), name="a")
+    t = tirx.Var("t", "float32")
+    out = te.compute((8,), lambda i: tirx.Let(t, tirx.exp(a[i]), t * t + t), name="b")
+    seen = _named(schedule_of(a, out).mod["main"])
+    assert seen["exp"] == pytest.approx(8, rel=1e-5)
+    assert seen["written"] < 8
+
+
 def test_register_tile_shortens_the_chain():
     narrow, wide = _named(matmul(32, 64, 48, tile=1)), _named(matmul(32, 64, 48, tile=8))
     assert narrow["fma.v"] == wide["fma.v"] == pytest.approx(32 * 64 * 48, rel=1e-5)

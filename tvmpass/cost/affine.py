@@ -36,9 +36,15 @@ def irregular(*parts: Affine) -> Affine:
     return {loop: IRREGULAR for part in parts for loop in part}
 
 
-def divide(affine: Affine, divisor: float) -> Affine:
-    """Return the mean step of ``floordiv(affine, divisor)``."""
-    return scale(affine, 1.0 / divisor) if divisor else irregular(affine)
+def divide(affine: Affine, divisor: float, extent_of: Callable[[int], float]) -> Affine:
+    """Return the mean step of ``floordiv(affine, divisor)``.
+
+    A loop that stays within one multiple of the divisor does not move it.
+    """
+    if not divisor:
+        return irregular(affine)
+    kept = {loop: s for loop, s in affine.items() if s == IRREGULAR or abs(s) * extent_of(loop) > divisor}
+    return scale(kept, 1.0 / divisor)
 
 
 def modulo(affine: Affine, divisor: float) -> Affine:
@@ -51,12 +57,19 @@ def modulo(affine: Affine, divisor: float) -> Affine:
 class IndexReader:
     """Turn index expressions into `Affine` steps.
 
-    ``environment`` maps the address of a variable to its steps; ``on_load`` is
-    told of every load met inside an index and returns the loops it depends on.
+    ``environment`` maps the address of a variable to its steps; ``extent_of``
+    gives a loop's extent by depth; ``on_load`` is told of every load met inside
+    an index and returns the loops it depends on.
     """
 
-    def __init__(self, environment: Mapping[int, Affine], on_load: Callable[[tvm.ir.TensorLoad], Affine]):
+    def __init__(
+        self,
+        environment: Mapping[int, Affine],
+        extent_of: Callable[[int], float],
+        on_load: Callable[[tvm.ir.TensorLoad], Affine],
+    ):
         self.environment = environment
+        self.extent_of = extent_of
         self.on_load = on_load
 
     def read(self, expr) -> Affine:
@@ -73,7 +86,7 @@ class IndexReader:
         if kind is tirx.Mul:
             return self._product(expr.a, expr.b)
         if kind is tirx.FloorDiv or kind is tirx.Div:
-            return self._by_constant(divide, expr)
+            return self._by_constant(lambda steps, by: divide(steps, by, self.extent_of), expr)
         if kind is tirx.FloorMod or kind is tirx.Mod:
             return self._by_constant(modulo, expr)
         if kind is tirx.Cast:

@@ -105,6 +105,7 @@ class Work:
     Keys of ``counts`` are ``<what>`` or ``<what>.v`` (inside a vectorised loop
     and depending on it): operation and intrinsic classes, ``load.*`` and
     ``store.*`` by stride class, ``guard``, ``iterations``, ``fma``, ``chain``.
+    ``written`` is the size of the largest value as a tree, repeats written out.
     """
 
     counts: dict[str, float] = field(default_factory=dict)
@@ -117,6 +118,7 @@ class Work:
     unrolled: float = 1.0
     reduction: float = 1.0
     code: float = 0.0
+    written: float = 1.0
     moved: list[float] = field(default_factory=lambda: [0.0, 0.0, 0.0])
 
     def count(self, what: str, times: float) -> None:

@@ -59,9 +59,13 @@ class _Walker:
         self.examples = example_extents
         self.loops: list[Loop] = []
         self.environment: dict[int, Affine] = {}
-        self.lets: dict[int, int] = {}
-        self.reader = IndexReader(self.environment, self._load_in_index)
+        self.lets: dict[int, tuple[int, int]] = {}
+        self.reader = IndexReader(
+            self.environment, lambda depth: self.loops[depth].extent, self._load_in_index
+        )
         self.seen: dict[tuple, tuple[int, int]] = {}
+        self.visited: dict[int, tuple[int, int]] = {}
+        self.sizes: dict[int, float] = {}
         self.read_here: set[int] = set()
         self.accumulator = 0
         self.accesses: list[Access] = []
@@ -129,8 +133,7 @@ class _Walker:
                 self.statement(stmt.else_case)
         elif kind in (tirx.LetStmt, tirx.Bind):
             self._enter_statement()
-            self.environment[hash(stmt.var)] = self.reader.read(stmt.value)
-            self.lets[hash(stmt.var)] = self.value(stmt.value)[1]
+            self._bind(stmt.var, stmt.value)
             if kind is tirx.LetStmt and getattr(stmt, "body", None) is not None:
                 self.statement(stmt.body)
         elif kind in (tirx.AllocBuffer, tirx.DeclBuffer):
@@ -209,6 +212,8 @@ class _Walker:
     def _enter_statement(self) -> None:
         """Forget what was seen: values are shared within one statement only."""
         self.seen = {}
+        self.visited = {}
+        self.sizes = {}
         self.read_here = set()
         self.accesses = []
         self.vector = next((i for i, loop in enumerate(self.loops) if loop.kind == VECTORIZED), -1)
@@ -226,7 +231,8 @@ class _Walker:
         work = self.work
         work.statements += 1
         self.accumulator = hash(store.buffer) if any(loop.reduces for loop in self.loops) else 0
-        mask = self.value(store.value)[1]
+        number, mask = self.value(store.value)
+        work.written = max(work.written, self.sizes.get(number, 1.0))
         updates = self.accumulator in self.read_here
         self.accumulator = 0
         array = self._array(store.buffer)
@@ -270,7 +276,9 @@ class _Walker:
             return "unit"
         total = 0.0
         for stride, step in zip(array.strides, steps):
-            total += stride * step.get(self.fast, 0.0) if stride else 0.0
+            moved = step.get(self.fast, 0.0)
+            # A fraction is an outer index of a flat loop: it rests for most iterations.
+            total += stride * moved if stride and abs(moved) >= 1.0 else 0.0
         if total != total or abs(total) == IRREGULAR:
             return "gather"
         if abs(total) < 1.0:
@@ -288,11 +296,24 @@ class _Walker:
         """Count ``expr``; return its number in this statement and its loops as bits."""
         kind = type(expr)
         if kind is tirx.Var:
-            key = hash(expr)
-            steps = self.environment.get(key)
-            return key, self.lets.get(key, 0) if steps is None else self.lets.get(key, 0) | _mask([steps])
+            return self._variable(hash(expr))
         if kind is tirx.IntImm or kind is tirx.FloatImm:
             return hash((kind, expr.value)), 0
+        # Inlining shares subtrees: each is walked once, or the walk would be exponential.
+        address = hash(expr)
+        found = self.visited.get(address)
+        if found is None:
+            found = self.visited[address] = self._compound(kind, expr)
+        return found
+
+    def _variable(self, address: int) -> tuple[int, int]:
+        bound = self.lets.get(address)
+        if bound is not None:
+            return bound
+        steps = self.environment.get(address)
+        return address, 0 if steps is None else _mask([steps])
+
+    def _compound(self, kind: type, expr) -> tuple[int, int]:
         if kind is tvm.ir.TensorLoad:
             return self._load(expr)
         operation = ARITHMETIC.get(kind)
@@ -308,21 +329,31 @@ class _Walker:
         if kind is tirx.Not:
             return self._apply("select", (kind, self.value(expr.a)))
         if kind is tirx.Let:
-            self.environment[hash(expr.var)] = self.reader.read(expr.value)
-            self.lets[hash(expr.var)] = self.value(expr.value)[1]
+            self._bind(expr.var, expr.value)
             return self.value(expr.body)
         if kind is tirx.Broadcast:
             return self.value(expr.value)
         return hash(expr), 0
 
+    def _bind(self, var, value) -> None:
+        """Note what a Let gives a name: its loops, and as an index its steps."""
+        self.lets[hash(var)] = number, _ = self.value(value)
+        self.sizes.setdefault(number, 1.0)
+        self.sizes[number] = min(self.sizes[number], 1.0)  # read by name from here on
+        if not str(value.ty).startswith(("float", "bfloat")):
+            self.environment[hash(var)] = self.reader.read(value)
+
     def _apply(self, operation: str, key: tuple) -> tuple[int, int]:
         found = self.seen.get(key)
         if found is None:
-            mask = 0
+            mask, size = 0, 1.0
             for part in key:
                 if type(part) is tuple:
                     mask |= part[1]
-            found = self.seen[key] = (len(self.seen) + 1, mask)
+                    size += self.sizes.get(part[0], 1.0)
+            number = len(self.seen) + 1
+            found = self.seen[key] = (number, mask)
+            self.sizes[number] = size
             self.count(operation, mask)
         return found
 
