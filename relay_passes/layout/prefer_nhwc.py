@@ -16,32 +16,30 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-import tvm
-from tvm import relax
-
-from relay_passes.fusion.elementwise import is_elementwise
-from relay_passes.operands import array_of, constant
+from relay_passes.layout.channels_last import to_nhwc
+from relay_passes.layout.sink_transposes import SinkTransposes
+from relay_passes.simplify.dead_code import DeadCode
+from relay_passes.simplify.eliminate_identities import EliminateIdentities
+from relay_passes.simplify.fold_constants import FoldConstants
+from relay_passes.simplify.merge_reshapes import MergeReshapes
+from relay_passes.simplify.merge_transposes import MergeTransposes
+from relay_passes.simplify.reshape_trivial_transpose import ReshapeTrivialTranspose
 from tvmpass.core.decision import ALWAYS
+from tvmpass.core.engine import simplify
 from tvmpass.core.legality import UNKNOWN_SHAPE, UNSUPPORTED_LAYOUT
-from tvmpass.core.rebuild import normalize, replace_values, tidy, with_blocks
 from tvmpass.core.rule import ProposalRule
 from tvmpass.core.site import FunctionView, Site, op_name, shape_of
-from tvmpass.core.source import make_span, origin
-
-PINNED = {"relax.nn.conv2d": ["NCHW", "OIHW"], "relax.nn.conv2d_transpose": ["NCHW", "IOHW"]}
-CHANNELS_LAST = ["NHWC", "HWIO"]
 
 
 @dataclass(frozen=True)
 class PreferNHWC(ProposalRule):
     """Run 2-D convolutions with channels last."""
 
+    max_priced: int = 8
+    """Convolutions in a function up to which the change is priced."""
+
     plans: ClassVar = "layout"
     refusals: ClassVar = (UNSUPPORTED_LAYOUT, UNKNOWN_SHAPE)
-
-    @classmethod
-    def rule_name(cls) -> str:
-        return "prefer-nhwc"
 
     def match(self, view):
         """Yield every 2-D convolution that is not channels-last yet."""
@@ -67,7 +65,9 @@ class PreferNHWC(ProposalRule):
     def plan(self, mod, function: str, job):
         """Decide for one function and return the module with the decision carried out.
 
-        ``auto`` means NHWC on a CPU and no change elsewhere.
+        ``auto`` means no change but on a CPU, where all legal convolutions of the
+        function go together: few of them if that is predicted to pay, with all
+        permutes that are left; more than ``max_priced`` without asking.
         """
         view = FunctionView(mod, function)
         legal = []
@@ -79,100 +79,40 @@ class PreferNHWC(ProposalRule):
             else:
                 legal.append(site)
         layout = job.options.layout
-        wanted = layout == "NHWC" or (layout == "auto" and job.target.kind.name == "llvm")
-        if not wanted or not legal:
+        if (
+            not legal
+            or layout not in ("NHWC", "auto")
+            or (layout == "auto" and job.target.kind.name != "llvm")
+        ):
             for site in legal:
                 job.sites.decide(site, "unprofitable", evidence={"reason": "never", "layout": layout})
             return mod
-        mod = to_nhwc(mod, function, [site.root for site in legal])
+        converted = to_nhwc(mod, function, [site.root for site in legal])
+        estimate, evidence = ALWAYS, {}
+        if layout == "auto" and len(legal) <= self.max_priced:
+            before, after = job.pricer.apart(view), job.pricer.apart(_cleaned(converted, function))
+            if before is not None and after is not None:
+                estimate, evidence = after, {"parts_us": before.mean}
+                if before.mean < job.options.min_speedup * after.high:
+                    for site in legal:
+                        job.sites.decide(
+                            site, "unprofitable", estimate=after, evidence={"reason": "price", **evidence}
+                        )
+                    return mod
         for site in legal:
-            job.sites.decide(site, "applied", estimate=ALWAYS)
-        return mod
+            job.sites.decide(site, "applied", estimate=estimate, evidence=evidence)
+        return converted
 
 
-def to_nhwc(mod, function: str, convolutions):
-    """Return ``mod`` with the given convolutions of one function in NHWC/HWIO.
-
-    Operators between them follow; every other convolution keeps its layout.
-    Source nodes stay on the operators, permutes carry those of their reader.
-    """
-    mod = _with_full_rank_constants(mod, function)
-    view = FunctionView(mod, function)
-    chosen = {view.bindings[var] for var in convolutions}
-
-    def layouts(call):
-        name = op_name(call)
-        if call in chosen:
-            return {name: CHANNELS_LAST}
-        return {name: PINNED[name]} if name in PINNED else {}
-
-    converted = relax.transform.ConvertLayout({}, layouts)(mod)
-    converted.update_func(
-        converted.get_global_var(function), _with_origins(mod[function], converted[function])
+def _cleaned(mod, function: str) -> FunctionView:
+    """Return the function as it will be once weights are permuted and permutes have met."""
+    rules = (
+        FoldConstants(),
+        MergeTransposes(),
+        ReshapeTrivialTranspose(),
+        EliminateIdentities(),
+        MergeReshapes(),
+        SinkTransposes(),
+        DeadCode(),
     )
-    return tidy(converted)
-
-
-def _with_full_rank_constants(mod, function: str):
-    """Give constants added to 4-D values 4 dims: the pass converts no other operand."""
-    view = FunctionView(mod, function)
-    new = {}
-    for var, value in view.bindings.items():
-        if not is_elementwise(view, var) or len(shape_of(var)) != 4 or hasattr(value.attrs, "axis"):
-            continue
-        arrays = [array_of(view, a) for a in value.args]
-        if any(a is not None and a.size > 1 and a.ndim < 4 for a in arrays):
-            args = [
-                a
-                if array is None or array.size == 1
-                else constant(array.reshape((1,) * (4 - array.ndim) + array.shape))
-                for a, array in zip(value.args, arrays)
-            ]
-            call = relax.Call(value.op, args, value.attrs, list(value.ty_args), value.span)
-            new[var] = normalize(mod, call)
-    if not new:
-        return mod
-    result = tvm.IRModule(dict(mod.functions_items()), attrs=mod.attrs)
-    result.update_func(mod.get_global_var(function), replace_values(view, new))
-    return tidy(result)
-
-
-def _with_origins(before, after):
-    """Put the source nodes back: the pass keeps the order of operators and drops spans."""
-    sources = [
-        (op_name(b.value), origin(b.value))
-        for block in before.body.blocks
-        for b in block.bindings
-        if op_name(b.value) is not None
-    ]
-    position, pending, blocks = 0, [], []
-    for block in after.body.blocks:
-        made = []
-        for binding in block.bindings:
-            value = binding.value
-            if isinstance(binding, relax.MatchCast) or op_name(value) is None:
-                made.append(binding)
-                continue
-            made.append(None)
-            pending.append((made, len(made) - 1, binding))
-            if position < len(sources) and op_name(value) == sources[position][0]:
-                for target, index, waiting in pending:
-                    target[index] = relax.VarBinding(waiting.var, _named(waiting.value, sources[position][1]))
-                pending, position = [], position + 1
-        blocks.append((block, made))
-    for target, index, binding in pending:
-        target[index] = binding
-    return with_blocks(
-        after,
-        [
-            relax.DataflowBlock(made) if isinstance(block, relax.DataflowBlock) else relax.BindingBlock(made)
-            for block, made in blocks
-        ],
-    )
-
-
-def _named(call, names):
-    span = make_span(names)
-    return (
-        relax.Call(call.op, list(call.args), call.attrs, list(call.ty_args), span, call.ty) if span else call
-    )
+    return FunctionView(simplify(mod, rules), function)

@@ -60,7 +60,11 @@ class RewriteConvTranspose(SimplifyRule):
         attrs, weight = site.attrs("conv"), site.constant("weight")
         if weight is None:
             return NOT_CONSTANT(value=site.name("weight"))
-        layouts = [str(attrs.data_layout), str(attrs.kernel_layout), str(attrs.out_layout or attrs.data_layout)]
+        layouts = [
+            str(attrs.data_layout),
+            str(attrs.kernel_layout),
+            str(attrs.out_layout or attrs.data_layout),
+        ]
         if layouts != EXPECTED:
             return UNSUPPORTED_LAYOUT(value=site.name("conv"), found=layouts, expected=EXPECTED)
         if int(attrs.groups) != 1:

@@ -21,7 +21,18 @@ from tvmpass.core.site import Site, op_name, same_shape, shape_of
 BROADCASTING = frozenset(
     f"relax.{name}"
     for name in (
-        *("add", "subtract", "multiply", "divide", "floor_divide", "mod", "floor_mod", "power", "maximum", "minimum"),
+        *(
+            "add",
+            "subtract",
+            "multiply",
+            "divide",
+            "floor_divide",
+            "mod",
+            "floor_mod",
+            "power",
+            "maximum",
+            "minimum",
+        ),
         *("equal", "not_equal", "less", "less_equal", "greater", "greater_equal", "where"),
         *("logical_and", "logical_or", "logical_xor", "bitwise_and", "bitwise_or", "bitwise_xor"),
     )
@@ -50,7 +61,9 @@ class AbsorbBroadcasts(SimplifyRule):
             return UNKNOWN_SHAPE(value=site.name("result"))
         found = _broadcast(shapes)
         if not same_shape(found, site.shape("result")):
-            return SHAPE_MISMATCH(value=site.name("result"), found=shown(found), expected=shown(site.shape("result")))
+            return SHAPE_MISMATCH(
+                value=site.name("result"), found=shown(found), expected=shown(site.shape("result"))
+            )
         return None
 
     def rewrite(self, site):

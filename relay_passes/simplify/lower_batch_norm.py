@@ -57,7 +57,9 @@ def _with_constants(site, norm):
 
 def _spelled_out(norm):
     op, attrs = relax.op, norm.attrs
-    x, gamma, beta, mean, variance = (a if i == 0 else op.reshape(a, _shape(norm)) for i, a in enumerate(norm.args))
+    x, gamma, beta, mean, variance = (
+        a if i == 0 else op.reshape(a, _shape(norm)) for i, a in enumerate(norm.args)
+    )
     deviation = op.sqrt(op.add(variance, constant(np.asarray(attrs.epsilon), dtype_of(norm.args[0]))))
     one = constant(np.asarray(1.0), dtype_of(norm.args[0]))
     scale = op.divide(gamma if attrs.scale else one, deviation)

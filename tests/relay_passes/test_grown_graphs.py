@@ -53,7 +53,9 @@ def recipes(draw):
             steps.append((draw(st.sampled_from(sorted(BINARY))), first, draw(st.integers(0, count - 1))))
         else:
             swap = draw(st.booleans())
-            steps.append((draw(st.sampled_from(sorted(BINARY))), first, (draw(st.sampled_from(CONSTANTS)), swap)))
+            steps.append(
+                (draw(st.sampled_from(sorted(BINARY))), first, (draw(st.sampled_from(CONSTANTS)), swap))
+            )
     outputs = draw(st.lists(st.integers(2, 1 + len(steps)), min_size=1, max_size=3, unique=True))
     return steps, outputs
 

@@ -88,6 +88,27 @@ class KernelPricer:
         )
         return Price(together, group)
 
+    def apart(self, view: FunctionView) -> Estimate | None:
+        """Return the time of a function whose every call is a kernel of its own.
+
+        None where a call is no operator or cannot be lowered.  For choices that
+        come before fusion and change the operators themselves, like layout.
+        """
+        wanted: dict[str, GroupFunction] = {}
+        keys: list[str] = []
+        for var, value in view.bindings.items():
+            if not isinstance(value, relax.Call) or _free(view, var):
+                continue
+            if op_name(value) is None:
+                return None
+            part = group_function(view, Group((var,), "part", {}))
+            keys.append(part.key)
+            if part.key not in self._lowered:
+                wanted.setdefault(part.key, part)
+        self._lower(wanted)
+        parts = [self._lowered[key] for key in keys]
+        return None if any(part is None for part in parts) else add([part.estimate for part in parts])
+
     def _want(self, view: FunctionView, candidate: Candidate, wanted: dict[str, GroupFunction]) -> None:
         made = group_function(view, Group.of(candidate))
         # The candidate is kept alive with its key, so that its id stays its own.

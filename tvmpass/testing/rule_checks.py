@@ -43,7 +43,9 @@ def assert_refuses(rule: SimplifyRule, mod, code: str, **evidence) -> None:
     assert code in [kind.code for kind in rule.refusals], f"{code} is not declared"
     coded = [refusal for refusal in refusals if refusal.code == code]
     assert coded, f"refused with {sorted(r.code for r in refusals)}"
-    assert any({k: r.evidence.get(k) for k in evidence} == evidence for r in coded), [r.evidence for r in coded]
+    assert any({k: r.evidence.get(k) for k in evidence} == evidence for r in coded), [
+        r.evidence for r in coded
+    ]
     assert all(refusal.text() for refusal in coded)
 
 

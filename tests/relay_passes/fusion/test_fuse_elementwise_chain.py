@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 from tvm import relax
 
@@ -89,7 +88,10 @@ NETS = {
     "broadcast": ((((4, 1),), X), lambda x, y: op.abs(op.add(op.tanh(op.exp(x)), y))),
     "nan": ((X, X), lambda x, y: op.maximum(op.minimum(op.multiply(x, y), x), op.nn.relu(y))),
     "bool": ((X, X), lambda x, y: op.where(op.less(x, y), op.negative(x), op.abs(y))),
-    "cast": ((X, X), lambda x, y: op.astype(op.add(op.astype(x, "float64"), op.astype(y, "float64")), "float32")),
+    "cast": (
+        (X, X),
+        lambda x, y: op.astype(op.add(op.astype(x, "float64"), op.astype(y, "float64")), "float32"),
+    ),
     "symbolic": (((("n", 5),), (("n", 1),)), lambda x, y: op.sigmoid(op.multiply(x, op.negative(y)))),
 }
 
@@ -98,7 +100,10 @@ NETS = {
 def test_fused_kernels_compute_the_same(emitter, name):
     specs, net = NETS[name]
     mod = graph(net, *specs)
-    data = [special([4 if isinstance(d, str) else d for d in spec[0]])[..., ::step] for spec, step in zip(specs, (1, -1))]
+    data = [
+        special([4 if isinstance(d, str) else d for d in spec[0]])[..., ::step]
+        for spec, step in zip(specs, (1, -1))
+    ]
     apart = emitter.fused(mod)
     for candidate in emitter.candidates(FuseElementwiseChain(), mod):
         assert_same_results(apart, emitter.fused(mod, candidate), *data, rtol=1e-6, atol=0.0)

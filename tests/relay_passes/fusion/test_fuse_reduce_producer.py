@@ -17,7 +17,9 @@ X = ((4, 6),)
 
 def test_with_and_without_epilogue():
     mod = graph(lambda x: op.sqrt(op.sum(op.multiply(x, x), 1)), X)
-    assert list(proposals(FuseReduceProducer(), mod).values()) == [["multiply + sum + sqrt", "multiply + sum"]]
+    assert list(proposals(FuseReduceProducer(), mod).values()) == [
+        ["multiply + sum + sqrt", "multiply + sum"]
+    ]
 
 
 def test_mask_into_softmax():

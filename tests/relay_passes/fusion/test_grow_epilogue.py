@@ -35,7 +35,9 @@ def labels(mod, rule=None):
 
 
 def test_bias_residual_and_activation():
-    mod = graph(lambda x, y: op.nn.relu(op.add(y, op.add(conv(x), const(1, 6, 1, 1)))), IMAGE, ((1, 6, 5, 5),))
+    mod = graph(
+        lambda x, y: op.nn.relu(op.add(y, op.add(conv(x), const(1, 6, 1, 1)))), IMAGE, ((1, 6, 5, 5),)
+    )
     assert labels(mod) == ["conv2d + add + add + relu", "conv2d + add + add", "conv2d + add"]
 
 
@@ -129,7 +131,9 @@ def test_refuses_anchor_read_twice():
 
 def test_refuses_reader_of_another_shape():
     mod = graph(lambda x: op.add(op.sum(x, 1, keepdims=True), x), IMAGE)
-    assert_refuses(GrowEpilogue(), mod, "shape-changes", found=[1, 1, 5, 5], reader="relax.add", expected=[1, 4, 5, 5])
+    assert_refuses(
+        GrowEpilogue(), mod, "shape-changes", found=[1, 1, 5, 5], reader="relax.add", expected=[1, 4, 5, 5]
+    )
 
 
 def test_refuses_reader_in_another_block():

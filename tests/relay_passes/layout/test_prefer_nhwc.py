@@ -11,12 +11,13 @@ import tvm_ffi
 from tvm import relax
 
 from relay_passes.layout import PreferNHWC, RewriteConvTranspose, SinkTransposes
-from relay_passes.layout.prefer_nhwc import to_nhwc
+from relay_passes.layout.channels_last import to_nhwc
 from relay_passes.simplify import RULES
+from tvmpass.core.decision import Estimate
 from tvmpass.core.engine import Sites, simplify
 from tvmpass.core.options import Options
 from tvmpass.core.report import Ledger
-from tvmpass.core.site import FunctionView
+from tvmpass.core.site import FunctionView, op_name
 from tvmpass.core.source import origin
 from tvmpass.testing.graphs import graph, named, operators
 from tvmpass.testing.rule_checks import assert_refuses, assert_same_results
@@ -84,7 +85,9 @@ def test_two_permutes_are_left(name):
 
 def test_transposed_convolution_needs_no_permute_in_between():
     def body(x):
-        y = op.nn.relu(op.add(op.nn.conv2d_transpose(conv(x), const(8, 8, 2, 2), strides=2), const(1, 8, 1, 1)))
+        y = op.nn.relu(
+            op.add(op.nn.conv2d_transpose(conv(x), const(8, 8, 2, 2), strides=2), const(1, 8, 1, 1))
+        )
         return op.sigmoid(op.nn.conv2d_transpose(y, const(8, 1, 2, 2), strides=2))
 
     before = graph(body, IMAGE)
@@ -116,15 +119,44 @@ def test_source_nodes_stay():
     assert named_values["relax.nn.relu"] == ("act",)
 
 
-def job(layout="auto", target="llvm"):
-    return SimpleNamespace(options=Options(layout=layout), sites=Sites(Ledger()), target=tvm.target.Target(target))
+class Prices:
+    """Says 10 µs for NCHW and what it is given for NHWC; no price for None."""
+
+    def __init__(self, channels_last):
+        self.channels_last = channels_last
+
+    def apart(self, view):
+        layouts = {
+            str(v.attrs.data_layout) for v in view.bindings.values() if op_name(v) == "relax.nn.conv2d"
+        }
+        mean = self.channels_last if layouts == {"NHWC"} else 10.0
+        return None if mean is None else Estimate.exact("analytic", mean)
 
 
-@pytest.mark.parametrize("layout,outcome", [("auto", "applied"), ("NHWC", "applied"), ("keep", "unprofitable"),
-                                            ("NCHW", "unprofitable")])  # fmt: skip
-def test_plan_follows_the_option(layout, outcome):
+def job(layout="auto", channels_last=1.0):
+    return SimpleNamespace(
+        options=Options(layout=layout),
+        sites=Sites(Ledger()),
+        target=tvm.target.Target("llvm"),
+        pricer=Prices(channels_last),
+    )
+
+
+@pytest.mark.parametrize(
+    "layout,channels_last,outcome",
+    [
+        ("auto", 5.0, "applied"),
+        ("auto", 9.9, "unprofitable"),  # not by the least speedup
+        ("auto", 20.0, "unprofitable"),
+        ("auto", None, "applied"),  # abstaining: the default of the target
+        ("NHWC", 20.0, "applied"),
+        ("keep", 5.0, "unprofitable"),
+        ("NCHW", 5.0, "unprofitable"),
+    ],
+)
+def test_weighs(layout, channels_last, outcome):
     mod = graph(lambda x: conv(x), IMAGE)
-    run = job(layout)
+    run = job(layout, channels_last)
     after = PreferNHWC().plan(mod, "main", run)
     assert [d.outcome for d in run.sites.ledger.decisions] == [outcome]
     assert tvm_ffi.structural_equal(mod, after) == (outcome != "applied")
@@ -132,6 +164,13 @@ def test_plan_follows_the_option(layout, outcome):
     again = len(run.sites.ledger.decisions)
     PreferNHWC().plan(after, "main", run)
     assert len(run.sites.ledger.decisions) == again
+
+
+def test_a_network_is_not_priced():
+    mod = graph(lambda x: conv(op.nn.relu(conv(x))), IMAGE)
+    run = job(channels_last=20.0)
+    PreferNHWC(max_priced=1).plan(mod, "main", run)
+    assert [d.outcome for d in run.sites.ledger.decisions] == ["applied", "applied"]
 
 
 def test_refuses_other_layouts():

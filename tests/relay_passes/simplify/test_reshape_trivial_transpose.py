@@ -33,7 +33,11 @@ def test_applies(name):
     assert_same_results(before, after, np.resize(data, shape), rtol=0.0, atol=0.0)
 
 
-@pytest.mark.parametrize("shape,axes", [((1, 6, 2, 1), [0, 2, 3, 1]), (("n", 6), [1, 0]), ((2, 1, 3), [0, 1, 2])])
+@pytest.mark.parametrize(
+    "shape,axes", [((1, 6, 2, 1), [0, 2, 3, 1]), (("n", 6), [1, 0]), ((2, 1, 3), [0, 1, 2])]
+)
 def test_real_moves_and_identities_do_not_match(shape, axes):
-    _, decisions = run_rule(ReshapeTrivialTranspose(), graph(lambda x: op.exp(op.permute_dims(x, axes)), (shape,)))
+    _, decisions = run_rule(
+        ReshapeTrivialTranspose(), graph(lambda x: op.exp(op.permute_dims(x, axes)), (shape,))
+    )
     assert decisions == []
