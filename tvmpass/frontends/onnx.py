@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 import onnx
 import tvm
 
-from .onnx_check import check_supported, check_valid
+from .onnx_check import check_supported, check_types, check_valid
 from .onnx_convert import convert
 from .onnx_expand import inline_functions
 from .onnx_fix import EXPANDED
@@ -36,6 +36,7 @@ def load_onnx(
     proto = read_model(model)
     name_nodes(proto.graph)
     check_supported(proto, where)
+    check_types(proto.graph, where)
     fixed = fix_shapes(proto.graph, shapes)
     check_valid(proto, where)
     freeze_inputs(proto.graph)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from functools import cache
 
 import onnx
-from onnx import defs
+from onnx import TensorProto, defs
 
 from tvmpass.core.errors import TvmpassError
 
@@ -26,6 +26,13 @@ MICROSOFT = {
     "SkipLayerNormalization",
 }
 _SHOWN = 20
+_ELEMENT_TYPES = {
+    getattr(TensorProto, name)
+    for name in (
+        *("UNDEFINED", "FLOAT", "FLOAT16", "BFLOAT16", "DOUBLE", "BOOL"),
+        *("INT8", "INT16", "INT32", "INT64", "UINT8", "UINT16", "UINT32", "UINT64"),
+    )
+}
 
 
 def check_supported(model: onnx.ModelProto, where: str) -> None:
@@ -39,6 +46,35 @@ def check_supported(model: onnx.ModelProto, where: str) -> None:
     if found:
         parts = "; ".join(f"{operator} ({_names(names)})" for operator, names in sorted(found.items()))
         raise TvmpassError(f"{where} uses operators that are not supported: {parts}")
+
+
+def check_types(graph: onnx.GraphProto, where: str) -> None:
+    """Raise one `TvmpassError` for element types that have no storage or no exact cast here.
+
+    TVM rounds to 8-bit floats in its own way and cannot store what is packed
+    below a byte; a refusal is better than other numbers than ONNX Runtime's.
+    """
+    found: dict[str, list[str]] = {}
+
+    def note(element_type: int, name: str) -> None:
+        if element_type not in _ELEMENT_TYPES:
+            kind = TensorProto.DataType.Name(element_type).lower()
+            found.setdefault(kind, []).append(name)
+
+    for value in (*graph.input, *graph.output):
+        if value.type.HasField("tensor_type"):
+            note(value.type.tensor_type.elem_type, value.name)
+    for tensor in graph.initializer:
+        note(tensor.data_type, tensor.name)
+    for node in all_nodes(graph):
+        for attribute in node.attribute:
+            if attribute.name in ("to", "dtype", "output_dtype") and attribute.i:
+                note(attribute.i, node.name)
+            elif attribute.HasField("t"):
+                note(attribute.t.data_type, node.name)
+    if found:
+        parts = "; ".join(f"{kind} ({_names(names)})" for kind, names in sorted(found.items()))
+        raise TvmpassError(f"{where} uses element types that are not supported: {parts}")
 
 
 def check_valid(model: onnx.ModelProto, where: str) -> None:

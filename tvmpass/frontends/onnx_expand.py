@@ -34,7 +34,8 @@ def _make_local(model: onnx.ModelProto, operators: Collection[str]) -> bool:
     A body may depend on the types of the operands and on which are left out,
     so that each call gets its own function.
     """
-    found = [node for node in model.graph.node if node.domain in ("", "ai.onnx") and node.op_type in operators]
+    standard = [node for node in model.graph.node if node.domain in ("", "ai.onnx")]
+    found = [node for node in standard if node.op_type in operators]
     if not found:
         return False
     opset = next((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), 1)
@@ -56,8 +57,14 @@ def _make_local(model: onnx.ModelProto, operators: Collection[str]) -> bool:
 
 
 def _body(node: onnx.NodeProto, opset: int, types: Mapping[str, onnx.TypeProto]) -> onnx.FunctionProto | None:
-    """Return the body that the standard gives for a node, or None."""
+    """Return the body that the standard gives for a node, or None.
+
+    The node gets the default attributes written out, which a body refers to.
+    """
     schema = defs.get_schema(node.op_type, opset, "")
+    present = {attribute.name for attribute in node.attribute}
+    defaults = [spec.default_value for spec in schema.attributes.values() if spec.default_value.name]
+    node.attribute.extend(value for value in defaults if value.name not in present)
     plain = [v for v in schema.function_opset_versions if v <= opset]
     dependent = [v for v in schema.context_dependent_function_opset_versions if v <= opset]
     if dependent:

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import tvm
-from onnx import numpy_helper
+from onnx import helper, numpy_helper
 from tvm import relax, tirx
 
 op = relax.op
@@ -249,85 +249,30 @@ def _space_to_depth(bb, inputs, attrs, opset, stock):
     return op.reshape(moved, [batch, channels * size * size, height // size, width // size])
 
 
-def _col2im(bb, inputs, attrs, opset, stock):
-    """Add the columns of blocks back into an image: pad, shift and add per block element."""
-    image, block = constant(inputs[1]), constant(inputs[2])
-    if image is None or block is None:
-        raise ValueError("Col2Im with run-time image or block shape is not supported")
-    image, block = image.tolist(), block.tolist()
-    rank = len(image)
-    steps = list(attrs.get("strides", [1] * rank))
-    spread = list(attrs.get("dilations", [1] * rank))
-    pads = list(attrs.get("pads", [0] * 2 * rank))
-    x = inputs[0]
-    batch, columns, _ = dims(x)
-    counts = [
-        (image[i] + pads[i] + pads[i + rank] - spread[i] * (block[i] - 1) - 1) // steps[i] + 1
-        for i in range(rank)
-    ]
-    padded = [image[i] + pads[i] + pads[i + rank] for i in range(rank)]
-    channels = columns // math.prod(block)
-    x = bb.emit(op.reshape(x, [batch, channels, math.prod(block), *counts]))
-    total = None
-    for number, place in enumerate(np.ndindex(*block)):
-        part = op.strided_slice(x, [2], [number], [number + 1])
-        part = bb.emit(op.reshape(part, [batch, channels, *counts]))
-        part = _spread(bb, part, steps)
-        widths = [0, 0, 0, 0]
-        for axis in range(rank):
-            start = place[axis] * spread[axis]
-            widths += [start, padded[axis] - start - ((counts[axis] - 1) * steps[axis] + 1)]
-        part = bb.emit(op.nn.pad(part, widths, "constant", 0.0))
-        total = part if total is None else bb.emit(op.add(total, part))
-    axes = list(range(2, 2 + rank))
-    return op.strided_slice(total, axes, pads[:rank], [pads[i] + image[i] for i in range(rank)])
-
-
-def _spread(bb, x, steps: list[int]):
-    """Put ``step - 1`` zeros between neighbours along the spatial axes."""
-    for axis, step in enumerate(steps, 2):
-        if step == 1:
-            continue
-        shape = dims(x)
-        x = bb.emit(op.expand_dims(x, axis + 1))
-        widths = [0] * (2 * len(shape) + 2)
-        widths[2 * (axis + 1) + 1] = step - 1
-        x = bb.emit(op.nn.pad(x, widths, "constant", 0.0))
-        shape[axis] = shape[axis] * step
-        x = bb.emit(op.reshape(x, shape))
-        x = bb.emit(op.strided_slice(x, [axis], [0], [shape[axis] - step + 1]))
-    return x
-
-
-def _conv_transpose(bb, inputs, attrs, opset, stock):
-    """Turn a wanted output shape into the pads that the operator takes."""
-    wanted = attrs.pop("output_shape", None)
-    if wanted is None:
-        return stock()
-    have, kernel = dims(inputs[0])[2:], dims(inputs[1])[2:]
-    rank = len(kernel)
-    steps, spread = attrs.get("strides", [1] * rank), attrs.get("dilations", [1] * rank)
-    extra = list(attrs.get("output_padding", [0] * rank))
-    before, after = [], []
-    for i in range(rank):
-        full = steps[i] * (have[i] - 1) + extra[i] + (kernel[i] - 1) * spread[i] + 1
-        total = full - list(wanted)[-rank:][i]
-        if total < 0:
-            extra[i], total = extra[i] - total, 0
-        half = total // 2
-        upper = attrs.get("auto_pad", b"NOTSET") == b"SAME_UPPER"
-        before.append(half if upper else total - half)
-        after.append(total - before[-1])
-    attrs.pop("auto_pad", None)
-    attrs.update(pads=before + after, output_padding=extra)
-    return stock()
-
-
 def _non_max_suppression(bb, inputs, attrs, opset, stock):
     """Refuse limits that come in at run time: the stock conversion ignores them."""
     if any(limit is not None and constant(limit) is None for limit in list(inputs)[2:]):
         raise ValueError("limits and thresholds must be constants, but one is computed at run time")
     return stock()
+
+
+def _dropout(bb, inputs, attrs, opset, stock):
+    """At inference the input as it is, with a mask that keeps everything."""
+    training = constant(inputs[2]) if len(inputs) > 2 and inputs[2] is not None else np.array(False)
+    ratio = constant(inputs[1]) if len(inputs) > 1 and inputs[1] is not None else np.array(0.5)
+    if training is None or (training.item() and (ratio is None or ratio.item())):
+        raise ValueError("Dropout in training mode draws random numbers")
+    if attrs["tvm_custom"]["num_outputs"] == 1:
+        return inputs[0]
+    mask_dtype = "bool" if opset >= 10 else str(inputs[0].ty.dtype)
+    return relax.Tuple([inputs[0], op.full_like(inputs[0], relax.const(1, mask_dtype), mask_dtype)])
+
+
+def _eye_like(bb, inputs, attrs, opset, stock):
+    dtype = str(inputs[0].ty.dtype)
+    if "dtype" in attrs:
+        dtype = helper.tensor_dtype_to_np_dtype(attrs["dtype"]).name
+    return op.eye_like(inputs[0], attrs.get("k", 0), dtype)
 
 
 def _constant(bb, inputs, attrs, opset, stock):
@@ -345,13 +290,13 @@ def _constant(bb, inputs, attrs, opset, stock):
 
 
 SHAPES = {
-    "Col2Im": _col2im,
     "Constant": _constant,
     "ConstantOfShape": _constant_of_shape,
-    "ConvTranspose": _conv_transpose,
     "CumSum": _cum_sum,
+    "Dropout": _dropout,
     "Einsum": _einsum,
     "Expand": _expand,
+    "EyeLike": _eye_like,
     "NonMaxSuppression": _non_max_suppression,
     "Pad": _pad,
     "Reshape": _reshape,

@@ -17,7 +17,11 @@ from onnx import TensorProto
 
 from tvmpass.core.errors import TvmpassError, UsageError
 
-_FOUR_BIT = {TensorProto.UINT4, TensorProto.INT4, TensorProto.FLOAT4E2M1}
+_PACKED = {
+    value: bits
+    for name, bits in {"UINT4": 4, "INT4": 4, "FLOAT4E2M1": 4, "UINT2": 2, "INT2": 2}.items()
+    if (value := getattr(TensorProto, name, None)) is not None
+}
 _MIN_IR_VERSION = 3
 
 
@@ -98,8 +102,8 @@ def _element_bits(tensor: TensorProto) -> int | None:
     """Return bits per element, or None where elements have no fixed size."""
     if tensor.data_type == TensorProto.STRING:
         return None
-    if tensor.data_type in _FOUR_BIT:
-        return 4
+    if tensor.data_type in _PACKED:
+        return _PACKED[tensor.data_type]
     try:
         return onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize * 8
     except (KeyError, TypeError, ValueError):
@@ -136,8 +140,9 @@ def _check_size(tensor: TensorProto, where: str) -> None:
         len(tensor.uint64_data),
     )
     elements = math.prod(tensor.dims)
-    # Complex values take two entries, packed 4-bit ones half of one.
-    if not (elements + 1) // 2 <= stored <= 2 * elements:
+    # Complex values take two entries, packed ones a part of one.
+    per_entry = 8 // _PACKED.get(tensor.data_type, 8)
+    if not -(-elements // per_entry) <= stored <= 2 * elements:
         raise TvmpassError(
             f"{where}: tensor {tensor_name(tensor)} of shape {list(tensor.dims)} needs {elements} values "
             f"but holds {stored} (truncated?)"
