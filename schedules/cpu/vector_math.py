@@ -13,9 +13,10 @@ limits, -0.0 keeps its sign under ``tanh`` and ``erf``.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
-import tvm_ffi
 import tvm
+import tvm_ffi
 from tvm import tirx
 
 _LOG2_E = 1.4426950408889634
@@ -97,25 +98,27 @@ def _power_of_two(e):
     return tirx.reinterpret("float32", bits)
 
 
-def _odd_ratio(x, limit: float, ratio):
+def _odd_ratio(x, limit: float, ratio, body: Callable):
     top, bottom = ratio
 
     def ratio_of(x, y):
-        inside = _let(y * y, lambda s: y * _polynomial(s, top) / _polynomial(s, bottom))
+        return _let(y * y, lambda s: _let(y * _polynomial(s, top) / _polynomial(s, bottom), partial(ends, x)))
+
+    def ends(x, inside):
         below = tirx.Select(x < _f32(-limit), _f32(-1.0), inside)
-        return tirx.Select(x > _f32(limit), _f32(1.0), below)
+        return _let(tirx.Select(x > _f32(limit), _f32(1.0), below), body)
 
     return _let(x, lambda x: _clamp(x, -limit, limit, lambda y: ratio_of(x, y)))
 
 
 def tanh(x):
     """Return the hyperbolic tangent: absolute error at most 4e-7."""
-    return _odd_ratio(x, _TANH_LIMIT, _TANH)
+    return _odd_ratio(x, _TANH_LIMIT, _TANH, lambda y: y)
 
 
 def erf(x):
     """Return the error function: absolute error at most 5e-7, never beyond -1 and 1."""
-    return _let(_odd_ratio(x, _ERF_LIMIT, _ERF), lambda y: _clamp(y, -1.0, 1.0, lambda z: z))
+    return _odd_ratio(x, _ERF_LIMIT, _ERF, lambda y: _clamp(y, -1.0, 1.0, lambda z: z))
 
 
 def sigmoid(x):
@@ -126,15 +129,26 @@ def sigmoid(x):
 FORMS: dict[str, Callable] = {"exp": exp, "tanh": tanh, "erf": erf, "sigmoid": sigmoid}
 
 
+def _holds_binding(expr) -> bool:
+    found: list = []
+    tvm_ffi.structural_walk(expr, [(tirx.Let, found.append)], order="post")
+    return bool(found)
+
+
 def vectorize_math(func):
-    """Return ``func`` with float32 calls of `FORMS` written as arithmetic."""
+    """Return ``func`` with float32 calls of `FORMS` written as arithmetic.
+
+    A call whose operand is such a form already stays a call: TVM's LLVM code
+    generator writes every bound value out in the values bound after it, which
+    takes time exponential in the depth (10 s for ``tanh(log(1 + exp(x)))``).
+    """
 
     def rewrite(call):
         if not isinstance(call.op, tvm.ir.Op) or str(call.ty.dtype) != "float32":
             return call
         dialect, _, name = call.op.name.rpartition(".")
         form = FORMS.get(name) if dialect in ("tirx", "tir") else None
-        return call if form is None else form(call.args[0])
+        return call if form is None or _holds_binding(call.args[0]) else form(call.args[0])
 
     body = tvm_ffi.structural_map(func.body, [(tvm.ir.Call, rewrite)], order="post")
     return func.with_body(body)
