@@ -60,6 +60,10 @@ def check_canonical(mod: tvm.IRModule) -> list[str]:
         if not isinstance(function, relax.Function) or _is_primitive(function):
             continue
         values = dict(relax.analysis.get_var2val(function))
+
+        def bound(expr, values=values):
+            return values.get(expr, expr)
+
         for var, value in values.items():
             where, name = f"{gv.name_hint}:{var.name}", op_name(value)
             if name == "relax.call_tir" and _extreme_kind(mod[value.args[0]]):
@@ -68,7 +72,7 @@ def check_canonical(mod: tvm.IRModule) -> list[str]:
                 found.append(f"{where}: clip")
             elif name is not None and _rank_zero(value) is not None:
                 found.append(f"{where}: {name} has a one-element constant that is not rank 0")
-            elif name is not None and fold(value, lambda e, v=values: v.get(e, e)) is not None:
+            elif name is not None and fold(value, bound) is not None:
                 found.append(f"{where}: {name} of constants")
     tidy = relax.transform.DeadCodeElimination()(relax.transform.CanonicalizeBindings()(mod))
     if not tvm_ffi.structural_equal(tidy, mod):
@@ -184,9 +188,12 @@ class _Rewriter:
             shape = getattr(call.args[0].ty, "shape", None)
             return shape if isinstance(shape, relax.ShapeExpr) else call
         if name == "relax.tensor_to_shape":
-            made = self.values.get(call.args[0])
+            made = self.values.get(call.args[0], call.args[0])
             if op_name(made) == "relax.shape_to_tensor" and isinstance(made.args[0], relax.ShapeExpr):
                 return made.args[0]
+            sizes = constant_array(made)
+            if sizes is not None:
+                return relax.ShapeExpr([tirx.IntImm("int64", int(size)) for size in sizes])
         if name is None:
             return call
         args = _rank_zero(call)

@@ -49,7 +49,7 @@ def evaluate(call: relax.Call, arrays: Arrays) -> np.ndarray | None:
         return None
     rule = _RULES.get(call.op.name)
     shape, dtype = _result_type(call)
-    if rule is None or shape is None or not _fits(shape, dtype, arrays):
+    if rule is None or shape is None or dtype is None or not _fits(shape, dtype, arrays):
         return None
     with np.errstate(all="ignore"):
         value = rule(call, arrays, shape, dtype)
@@ -289,14 +289,14 @@ def _where(call, a, shape, dtype):
     return np.where(a[0].astype(bool), a[1], a[2]) if a[1].dtype == a[2].dtype else None
 
 
-_NUMPY_UNARY = {
+_NUMPY_UNARY: dict[str, Callable] = {
     "abs": np.abs, "bitwise_not": np.invert, "ceil": np.ceil, "cos": np.cos, "erf": _erf, "exp": np.exp,
     "floor": np.floor, "isfinite": np.isfinite, "isinf": np.isinf, "isnan": np.isnan, "log": np.log,
     "logical_not": np.logical_not, "negative": np.negative, "round": np.rint, "sigmoid": _sigmoid,
     "sign": np.sign, "sin": np.sin, "sqrt": np.sqrt, "square": np.square, "tanh": np.tanh, "trunc": np.trunc,
     "rsqrt": lambda x: (1 / np.sqrt(x.astype(np.float64))).astype(x.dtype),
 }  # fmt: skip
-_NUMPY_BINARY = {
+_NUMPY_BINARY: dict[str, Callable] = {
     "add": np.add, "subtract": np.subtract, "multiply": np.multiply, "divide": _divide, "power": np.power,
     "floor_divide": _floor_divide, "mod": _mod, "floor_mod": _floor_mod,
     "maximum": np.maximum, "minimum": np.minimum,

@@ -272,7 +272,8 @@ def _eye_like(bb, inputs, attrs, opset, stock):
     dtype = str(inputs[0].ty.dtype)
     if "dtype" in attrs:
         dtype = helper.tensor_dtype_to_np_dtype(attrs["dtype"]).name
-    return op.eye_like(inputs[0], attrs.get("k", 0), dtype)
+    rows, columns = dims(inputs[0])
+    return op.eye(rows, columns, attrs.get("k", 0), dtype)
 
 
 def _constant(bb, inputs, attrs, opset, stock):
