@@ -36,6 +36,15 @@ def is_nan(value):
     return tirx.isnan(value)
 
 
+def keep_nan(value, otherwise):
+    """Return ``value`` where it is NaN, else ``otherwise``.
+
+    ``isnan`` is a call that TVM's vectoriser does not take: it would turn the
+    loop into a scalar one.  No number but NaN fails to be at most infinity.
+    """
+    return tirx.Select(tirx.LE(value, tirx.const(math.inf, str(value.ty.dtype))), otherwise, value)
+
+
 def broadcast(function, *operands, name: str) -> te.Tensor:
     """Apply a scalar function to tensors and immediates under numpy broadcasting."""
     shapes = [list(x.shape) if isinstance(x, te.Tensor) else [] for x in operands]
@@ -72,15 +81,15 @@ def _fill(value: float, dtype: str):
 
 def greater_of(a, b):
     """Return the larger scalar, NaN where one is NaN."""
-    return _extreme(a, b, tirx.GT, tirx.Max)
+    return _extreme(a, b, tirx.Max)
 
 
 def smaller_of(a, b):
     """Return the smaller scalar, NaN where one is NaN."""
-    return _extreme(a, b, tirx.LT, tirx.Min)
+    return _extreme(a, b, tirx.Min)
 
 
-def _extreme(a, b, wins, extreme):
+def _extreme(a, b, extreme):
     if isinstance(a, tirx.FloatImm):
         a, b = b, a
     if isinstance(b, tirx.FloatImm):
@@ -89,7 +98,7 @@ def _extreme(a, b, wins, extreme):
         # Code generation makes this ``b wins over a ? b : a``: false for NaN, which then passes
         # through.  Unlike a Select it reads ``a`` once, so that chains do not grow exponentially.
         return extreme(b, a)
-    return tirx.Select(tirx.Or(wins(a, b), is_nan(a)), a, b)
+    return keep_nan(a, extreme(a, b))  # ``a wins over b ? a : b``: b where either is NaN
 
 
 def _extreme_operator(scalar, name: str, stock: Legalize) -> Legalize:

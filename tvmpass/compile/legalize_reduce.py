@@ -12,7 +12,7 @@ from collections.abc import Callable
 import numpy as np
 from tvm import relax, te, tirx, topi
 
-from .legalize_elementwise import Legalize, is_float, is_nan
+from .legalize_elementwise import Legalize, is_float, is_nan, keep_nan
 
 _HALF = ("float16", "bfloat16")
 
@@ -116,7 +116,7 @@ def _extreme_reducer(wins, identity, nan: bool, name: str):
     def combine(acc, new):
         best = tirx.Select(wins(acc, new), acc, new)
         # The select above gives the new value where either is NaN.
-        return tirx.Select(is_nan(acc), acc, best) if nan and is_float(acc.ty.dtype) else best
+        return keep_nan(acc, best) if nan and is_float(acc.ty.dtype) else best
 
     return te.comm_reducer(combine, lambda dtype: tirx.const(identity(str(dtype)), dtype), name=name)
 
