@@ -32,7 +32,8 @@ def to_nhwc(mod, function: str, convolutions):
 
     def layouts(call):
         name = op_name(call)
-        if call in chosen:
+        already = name == "relax.nn.conv2d" and str(call.attrs.data_layout) == "NHWC"
+        if call in chosen or already:
             return {name: CHANNELS_LAST}
         return {name: PINNED[name]} if name in PINNED else {}
 

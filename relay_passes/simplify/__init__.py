@@ -1,7 +1,7 @@
 """Rules that make a program smaller without changing what it computes.
 
 They run at once, in this order, again and again until none applies.  Each is
-exact for every input, except that folding a batch norm rounds the weights anew.
+exact for every input, except that folding into a convolution rounds weights anew.
 """
 
 from .absorb_broadcasts import AbsorbBroadcasts
@@ -10,6 +10,7 @@ from .dead_code import DeadCode
 from .eliminate_identities import EliminateIdentities
 from .fold_batch_norm_into_conv import FoldBatchNormIntoConv
 from .fold_constants import FoldConstants
+from .fold_scale_into_conv import FoldScaleIntoConv
 from .lower_batch_norm import LowerBatchNorm
 from .merge_reshapes import MergeReshapes
 from .merge_transposes import MergeTransposes
@@ -24,6 +25,7 @@ RULES = (
     MergeReshapes,
     CommonSubexpressions,
     FoldBatchNormIntoConv,
+    FoldScaleIntoConv,
     LowerBatchNorm,
     DeadCode,
 )
