@@ -87,7 +87,7 @@ def build(
     if progress is not None:
         progress("generating code")
     begin = time.perf_counter()
-    compiled = compile_model(lowered, job.target, CompileCache())
+    compiled = compile_model(lowered, job.target, CompileCache(), job.plainer)
     job.stage_ms["codegen"] = (time.perf_counter() - begin) * 1e3
     for entry in report.kernels:
         entry.code_bytes = compiled.code_bytes.get(entry.name)

@@ -11,7 +11,7 @@ import hashlib
 import json
 import os
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -43,10 +43,16 @@ class Compiled:
     folder: Any = field(repr=False, default=None)
 
 
-def compile_model(mod, target: tvm.target.Target, cache: CompileCache) -> Compiled:
+def compile_model(
+    mod,
+    target: tvm.target.Target,
+    cache: CompileCache,
+    fallback: Callable[[str, str], tirx.PrimFunc | None] = lambda kernel, error: None,
+) -> Compiled:
     """Lower the scheduled module for the VM and compile its kernels.
 
-    Raises `TvmpassError` naming the kernel that LLVM or TVM could not compile.
+    ``fallback(kernel, error)`` gives a plainer form of a kernel that could not
+    be compiled, or None.  Raises `TvmpassError` naming a kernel without one.
     """
     symbols = {
         gv.name_hint: kernel_symbol(f, target) for gv, f in mod.functions_items() if isinstance(f, tirx.PrimFunc)
@@ -59,7 +65,12 @@ def compile_model(mod, target: tvm.target.Target, cache: CompileCache) -> Compil
     kernels = vm_build._filter_tir(vm_build._vmcodegen(builder, lowered, "bytecode"))
     functions = {gv.name_hint: f for gv, f in kernels.functions_items()} if kernels is not None else {}
     folder = tempfile.TemporaryDirectory(prefix="tvmpass-")
-    objects, hits = _compile_all(functions, target, cache, Path(folder.name))
+    kernel_of = {symbol: name for name, symbol in symbols.items()}
+
+    def plainer(symbol: str, error: str) -> tirx.PrimFunc | None:
+        return fallback(kernel_of[symbol], error) if symbol in kernel_of else None
+
+    objects, hits = _compile_all(functions, target, cache, Path(folder.name), plainer)
     sizes = {name: objects[symbol].stat().st_size for name, symbol in symbols.items() if symbol in objects}
 
     def build_vm():
@@ -112,7 +123,7 @@ def _rename(mod, symbols: Mapping[str, str]):
     return result
 
 
-def _compile_all(functions: Mapping[str, Any], target, cache: CompileCache, folder: Path):
+def _compile_all(functions: Mapping[str, Any], target, cache: CompileCache, folder: Path, plainer):
     objects: dict[str, Path] = {}
     todo: list[str] = []
     hits = 0
@@ -126,30 +137,29 @@ def _compile_all(functions: Mapping[str, Any], target, cache: CompileCache, fold
     context = dict(tvm.transform.PassContext.current().config)
     config = {k: v for k, v in context.items() if not k.startswith("tvmpass.")}
 
-    def work(name: str) -> Path:
+    def compile_one(name: str, function) -> Path:
         path = folder / f"{name}.o"
         with tvm.transform.PassContext(opt_level=3, config=config):
-            module = tvm.tirx.build(tvm.IRModule({name: functions[name]}), target)
+            module = tvm.tirx.build(tvm.IRModule({name: function}), target)
         module.write_to_file(str(path))
+        return path
+
+    def work(name: str) -> Path:
+        path = compile_one(name, functions[name])
         if name.startswith("tvmpass_"):
             cache.store(name, path)
         return path
 
-    # The longest kernels first, so that no thread is left with one at the end.
-    todo.sort(key=lambda n: (-_size(functions[n]), n))
     with ThreadPoolExecutor(max(1, min(THREADS, os.cpu_count() or 1))) as pool:
         for name, done in [(n, pool.submit(work, n)) for n in todo]:
             try:
                 objects[name] = done.result()
-            except TvmpassError:
-                raise
             except Exception as error:  # TVM raises several classes
-                raise TvmpassError(f"code generation of kernel {name} failed: {last_line(error)}") from error
+                simple = plainer(name, last_line(error))
+                if simple is None:
+                    raise TvmpassError(f"code generation of kernel {name} failed: {last_line(error)}") from error
+                objects[name] = compile_one(name, simple.with_attr("global_symbol", name))
     return {name: objects[name] for name in functions}, hits
-
-
-def _size(function) -> int:
-    return sum(1 for _ in str(function.attrs)) if not isinstance(function, tirx.PrimFunc) else len(function.params)
 
 
 class Linker:

@@ -27,7 +27,7 @@ from tvmpass.core.site import FunctionView, op_name
 from tvmpass.core.source import origin
 
 from .canonical import canonicalize
-from .grouping import emit_groups, lower
+from .grouping import GROUP_ATTR, emit_groups, lower
 from .latency import Latency
 from .layout import plan_layout
 from .pricing import KernelPricer
@@ -48,6 +48,7 @@ class Job:
     stage_ms: dict[str, float] = field(default_factory=dict)
     kernels: list[KernelEntry] = field(default_factory=list)
     scheduled: dict[str, ScheduledKernel] = field(default_factory=dict)
+    unscheduled: dict[str, tirx.PrimFunc] = field(default_factory=dict)
 
     def __post_init__(self):
         self.latency = Latency(self.target, self.options)
@@ -72,6 +73,18 @@ class Job:
             cause = last_line(error)
             raise TvmpassError(f"internal: the module is not well-formed after {name}: {cause}") from error
         return result
+
+    def plainer(self, kernel: str, error: str) -> tirx.PrimFunc | None:
+        """Return the fallback schedule of a kernel whose code generation failed, and note it."""
+        made, function = self.scheduled.get(kernel), self.unscheduled.get(kernel)
+        if made is None or function is None or made.schedule == "fallback":
+            return None
+        self.scheduled[kernel] = self.scheduler.fallback(function)
+        for entry in self.kernels:
+            if entry.name == kernel:
+                entry.note = "; ".join(filter(None, (entry.note, f"{made.schedule}: not compiled: {error}")))
+                entry.schedule, entry.predicted = "fallback", self.scheduled[kernel].estimate
+        return self.scheduled[kernel].function
 
     def _write(self, mod, name: str, when: str) -> None:
         if self.dump is not None:
@@ -156,7 +169,12 @@ def schedule_kernels(mod, job: Job, origins: dict[str, dict[relax.Var, tuple[str
         if not isinstance(function, tirx.PrimFunc):
             continue
         made = job.scheduler.schedule(function)
-        job.scheduled[name] = made
+        notes = [f"{recipe}: {refusal.code}" for recipe, refusal in made.refused]
+        wrong = _verify_kernel(function, made, job)
+        if wrong is not None:
+            notes.append(f"{made.schedule}: {wrong.text()}")
+            made = job.scheduler.fallback(function)
+        job.scheduled[name], job.unscheduled[name] = made, function
         scheduled = made.function
         if function.attrs:
             scheduled = scheduled.with_attrs({**dict(scheduled.attrs or {}), **dict(function.attrs)})
@@ -172,10 +190,18 @@ def schedule_kernels(mod, job: Job, origins: dict[str, dict[relax.Var, tuple[str
                     alternatives=made.alternatives,
                     predicted=made.estimate,
                     calls=len(sources),
-                    note="; ".join(f"{r}: {refusal.code}" for r, refusal in made.refused) or None,
+                    note="; ".join(notes) or None,
                 )
             )
     return result
+
+
+def _verify_kernel(function: tirx.PrimFunc, made: ScheduledKernel, job: Job):
+    """Compare a single operator's kernel with its unscheduled form; groups were compared as such."""
+    grouped = function.attrs and GROUP_ATTR in function.attrs
+    if job.verifier is None or grouped or made.schedule == "fallback":
+        return None
+    return job.verifier.kernel(function, made.function)
 
 
 def _kernel_calls(mod, origins) -> dict[str, list[tuple[str, ...]]]:

@@ -13,12 +13,16 @@ import tvm
 import tvm_ffi
 from tvm import s_tir, tirx
 
-from tvmpass.core.decision import Estimate, Refusal
+from tir_passes.recipes import apply_recipe, finish, recipes
+from tvmpass.core.decision import Estimate, Refusal, RefusalKind
+from tvmpass.core.errors import TvmpassError, last_line
 from tvmpass.core.kernels import Kernel, classify
 from tvmpass.core.options import Options
 
 from .grouping import GROUP_ATTR
 from .latency import Latency
+
+STEP_RAISED = RefusalKind("step-raised", "a step of the recipe raised {error}")
 
 
 @dataclass
@@ -66,41 +70,47 @@ class Scheduler:
         self._memo.setdefault(key, []).append((plain, result))
         return result
 
-    def _schedule(self, function: tirx.PrimFunc, key: str) -> ScheduledKernel:
-        from tir_passes.recipes import apply_recipe, finish, recipes
+    def fallback(self, function: tirx.PrimFunc) -> ScheduledKernel:
+        """Return ``function`` with only the mandatory steps: for a recipe found wrong."""
+        plain = canonical_kernel(function)
+        made = finish(plain, self.target, self.options) if is_schedulable(plain) else plain
+        return self._result(classify(plain), structural_key(function), made, "fallback")
 
+    def _schedule(self, function: tirx.PrimFunc, key: str) -> ScheduledKernel:
         kernel = classify(function)
+        if not is_schedulable(function):
+            # Written as plain loops (sorting, scatter): there is no block to schedule.
+            return self._result(kernel, key, function, "fallback")
         refused: list[tuple[str, Refusal]] = []
         made, used = None, None
-        if not is_schedulable(function):
-            return self._unscheduled(kernel, function, key)
         choices = [] if _is_empty(function) else recipes(kernel, self.target, self.options)
         for recipe in choices:
-            result = apply_recipe(recipe, function, self.target)
+            result = self._apply(recipe, function)
             if isinstance(result, Refusal):
                 refused.append((str(recipe), result))
                 continue
             made, used = result, recipe
             break
-        name = "fallback" if made is None else f"library:{used}"
-        scheduled = finish(function if made is None else made, self.target, self.options)
-        features = self.latency.features(scheduled)
-        return ScheduledKernel(
-            key=key,
-            kernel=kernel,
-            function=scheduled,
-            schedule=name,
-            features=features,
-            estimate=self.latency.kernel(features, kernel.kind),
-            refused=refused,
-            alternatives=[{"recipe": str(r), "estimate": None} for r in choices if r is not used],
-        )
+        if made is None:
+            made = finish(function, self.target, self.options)
+        result = self._result(kernel, key, made, "fallback" if used is None else f"library:{used}")
+        result.refused = refused
+        result.alternatives = [{"recipe": str(r), "estimate": None} for r in choices if r is not used]
+        return result
 
-    def _unscheduled(self, kernel: Kernel, function: tirx.PrimFunc, key: str) -> ScheduledKernel:
-        """Keep a kernel that is written as plain loops (sorting, scatter): no block to schedule."""
+    def _apply(self, recipe, function: tirx.PrimFunc) -> tirx.PrimFunc | Refusal:
+        try:
+            made = apply_recipe(recipe, function, self.target)
+            return made if isinstance(made, Refusal) else finish(made, self.target, self.options)
+        except TvmpassError:
+            raise
+        except Exception as error:  # a step's fault costs the recipe, not the build, and is reported
+            return STEP_RAISED(error=f"{type(error).__name__}: {last_line(error)}")
+
+    def _result(self, kernel: Kernel, key: str, function: tirx.PrimFunc, schedule: str) -> ScheduledKernel:
         features = self.latency.features(function)
         estimate = self.latency.kernel(features, kernel.kind)
-        return ScheduledKernel(key, kernel, function, "fallback", features, estimate)
+        return ScheduledKernel(key, kernel, function, schedule, features, estimate)
 
 
 def is_schedulable(function: tirx.PrimFunc) -> bool:
