@@ -187,8 +187,10 @@ def load_artifact(path: str | os.PathLike) -> Artifact:
 
     missing = missing_features(list(metadata.features))
     if missing:
-        raise TvmpassError(f"{path} was built for {metadata.target} and needs {', '.join(missing)}, "
-                           "which this CPU does not have; build again with --target llvm")
+        raise TvmpassError(
+            f"{path} was built for {metadata.target} and needs {', '.join(missing)}, "
+            "which this CPU does not have; build again with --target llvm"
+        )
     try:
         with quiet():
             module = tvm.runtime.load_module(str(path.resolve()))

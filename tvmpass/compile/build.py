@@ -83,7 +83,9 @@ def build(
     current `tvmpass.PassContext`, read once here.
     """
     options, notes = read_options()
-    lowered, report, job, plain = _optimize(mod, target, options, notes, params, rules, without, dump_ir, progress)
+    lowered, report, job, plain = _optimize(
+        mod, target, options, notes, params, rules, without, dump_ir, progress
+    )
     if progress is not None:
         progress("generating code")
     begin = time.perf_counter()
@@ -175,7 +177,11 @@ def _model_name(mod) -> str:
 
 def _verify_summary(options: Options, job: Job) -> dict[str, Any]:
     checked = getattr(job.verifier, "checked", 0)
-    return {"level": options.verify, "checked": checked, "not_checked": getattr(job.verifier, "not_checked", 0)}
+    return {
+        "level": options.verify,
+        "checked": checked,
+        "not_checked": getattr(job.verifier, "not_checked", 0),
+    }
 
 
 def _metadata(mod, params, target: tvm.target.Target) -> Metadata:
@@ -189,7 +195,9 @@ def _metadata(mod, params, target: tvm.target.Target) -> Metadata:
     inputs = tuple(InputInfo(n, _shape(p), dtype_of(p)) for n, p in zip(names, free))
     outputs = json.loads(attrs["tvmpass.outputs"]) if "tvmpass.outputs" in attrs else _output_names(main)
     features = tuple(required_features(target))
-    return Metadata(inputs, tuple(outputs), describe_target(target), target.kind.name, features, tvm.__version__)
+    return Metadata(
+        inputs, tuple(outputs), describe_target(target), target.kind.name, features, tvm.__version__
+    )
 
 
 def _shape(param) -> tuple[int | str, ...] | None:

@@ -55,7 +55,9 @@ def compile_model(
     be compiled, or None.  Raises `TvmpassError` naming a kernel without one.
     """
     symbols = {
-        gv.name_hint: kernel_symbol(f, target) for gv, f in mod.functions_items() if isinstance(f, tirx.PrimFunc)
+        gv.name_hint: kernel_symbol(f, target)
+        for gv, f in mod.functions_items()
+        if isinstance(f, tirx.PrimFunc)
     }
     renamed = _rename(mod, symbols)
     with target:
@@ -157,7 +159,9 @@ def _compile_all(functions: Mapping[str, Any], target, cache: CompileCache, fold
             except Exception as error:  # TVM raises several classes
                 simple = plainer(name, last_line(error))
                 if simple is None:
-                    raise TvmpassError(f"code generation of kernel {name} failed: {last_line(error)}") from error
+                    raise TvmpassError(
+                        f"code generation of kernel {name} failed: {last_line(error)}"
+                    ) from error
                 objects[name] = compile_one(name, simple.with_attr("global_symbol", name))
     return {name: objects[name] for name in functions}, hits
 

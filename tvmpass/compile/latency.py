@@ -43,7 +43,9 @@ class Latency:
                 return learned
         return Estimate.exact(self._fallback, analytic_us(x, self.device))
 
-    def group(self, fused: Sequence[Any], parts: Sequence[Any], parts_mean: float, kinds: Sequence[str]) -> Estimate:
+    def group(
+        self, fused: Sequence[Any], parts: Sequence[Any], parts_mean: float, kinds: Sequence[str]
+    ) -> Estimate:
         """Return the time of a fused group, from its parts where the pairwise model knows them."""
         if self.model is not None and len(fused) == 1:
             pair = self.model.pairwise(fused[0], list(parts))

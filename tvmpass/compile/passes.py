@@ -38,7 +38,12 @@ def pipeline(target: Any = None, *, rules: Sequence[Rule] | None = None, without
         where = target if target is not None else tvm.target.Target.current(allow_none=True)
         if where is None:
             raise UsageError("tvmpass.pipeline: no target given and none in scope")
-        job = Job(parse_target(where, options.threads), options, active, Ledger(disabled=disabled, notes=list(notes)))
+        job = Job(
+            parse_target(where, options.threads),
+            options,
+            active,
+            Ledger(disabled=disabled, notes=list(notes)),
+        )
         box["ledger"] = job.ledger
         return relax.pipeline.default_build_pipeline()(run_pipeline(mod, job))
 
@@ -68,7 +73,9 @@ def _schedule_module(mod, options: Options):
             continue
         target = parse_target(function.attrs.get("target", "llvm"), options.threads)
         made = Scheduler(target, options, Latency(target, options)).schedule(function).function
-        result.update_func(variable, made.with_attrs({**dict(made.attrs or {}), **dict(function.attrs or {})}))
+        result.update_func(
+            variable, made.with_attrs({**dict(made.attrs or {}), **dict(function.attrs or {})})
+        )
     return result
 
 

@@ -54,7 +54,9 @@ def _extent(dim, symbols: dict[Any, int]) -> int:
         return dim
 
     def value(variable):
-        return tirx.IntImm("int64", symbols.setdefault(variable, EXAMPLE_DIMS[len(symbols) % len(EXAMPLE_DIMS)]))
+        return tirx.IntImm(
+            "int64", symbols.setdefault(variable, EXAMPLE_DIMS[len(symbols) % len(EXAMPLE_DIMS)])
+        )
 
     made = tvm_ffi.structural_map(dim, [(tirx.Var, value)], order="post")
     return int(tvm.sym.Analyzer().simplify(made))
@@ -144,11 +146,13 @@ def _difference(want: np.ndarray, have: np.ndarray, loose: bool, tolerance_scale
         misplaced = ~finite & ~((np.isnan(left) & np.isnan(right)) | (left == right))
     if misplaced.any():
         at = int(np.flatnonzero(misplaced)[0])
-        return f"{int(misplaced.sum())} non-finite values differ, first {right.flat[at]} instead of {left.flat[at]}"
+        count = int(misplaced.sum())
+        return f"{count} non-finite values differ, first {right.flat[at]} instead of {left.flat[at]}"
     if not finite.any():
         return None
     scale = float(np.max(np.abs(left[finite])))
     worst = float(np.max(np.abs(left[finite] - right[finite])))
-    if worst > tolerance * tolerance_scale * max(scale, 1e-30):
-        return f"largest difference {worst:.3g} at scale {scale:.3g} (allowed {tolerance * tolerance_scale:.1g} of it)"
+    allowed = tolerance * tolerance_scale
+    if worst > allowed * max(scale, 1e-30):
+        return f"largest difference {worst:.3g} at scale {scale:.3g} (allowed {allowed:.1g} of it)"
     return None

@@ -127,7 +127,9 @@ class NumericVerifier:
 
     def _kernel(self, function: tirx.PrimFunc, scheduled: tirx.PrimFunc) -> Refusal | None:
         shapes = [[as_int(d) for d in getattr(p.ty, "shape", ())] for p in function.params]
-        if any(d is None for shape in shapes for d in shape) or not all(hasattr(p.ty, "shape") for p in function.params):
+        if any(d is None for shape in shapes for d in shape) or not all(
+            hasattr(p.ty, "shape") for p in function.params
+        ):
             self.skip("a kernel with symbolic dims, alone")
             return None
         if kernel_work(function) > MAX_SCALAR_OPS:
@@ -146,7 +148,9 @@ class NumericVerifier:
         return None
 
     def _kernel_runner(self, function: tirx.PrimFunc):
-        library = tvm.compile(tvm.IRModule({"main": function.with_attr("global_symbol", "main")}), self.target)
+        library = tvm.compile(
+            tvm.IRModule({"main": function.with_attr("global_symbol", "main")}), self.target
+        )
 
         def run(arrays):
             tensors = [tvm.runtime.tensor(a) for a in arrays]
@@ -165,7 +169,9 @@ class NumericVerifier:
             fresh = relax.utils.copy_with_new_vars(made.function)
             params = [relax.Var(f"p{i}", p.ty) for i, p in enumerate(fresh.params)]
             out = relax.Var("out", fresh.ret_ty)
-            block = relax.BindingBlock([relax.VarBinding(out, relax.Call(variable, params, None, [], None, fresh.ret_ty))])
+            block = relax.BindingBlock(
+                [relax.VarBinding(out, relax.Call(variable, params, None, [], None, fresh.ret_ty))]
+            )
             main = relax.Function(params, relax.SeqExpr([block], out), fresh.ret_ty)
         else:
             main = made.function
@@ -190,7 +196,9 @@ def schedule_all(mod, scheduler: Scheduler):
     for variable, function in mod.functions_items():
         if isinstance(function, tirx.PrimFunc):
             made = scheduler.schedule(function).function
-            result.update_func(variable, made.with_attrs({**dict(made.attrs or {}), **dict(function.attrs or {})}))
+            result.update_func(
+                variable, made.with_attrs({**dict(made.attrs or {}), **dict(function.attrs or {})})
+            )
     return result
 
 
@@ -235,8 +243,9 @@ def verify_model(plain, artifact, job) -> None:
         if gap is not None:
             applied = sorted(n for n, row in job.ledger.counts().items() if row["applied"])
             raise TvmpassError(
-                f"verify: the built model differs from its unoptimised form on {name} inputs ({gap}); rules applied: "
-                f"{', '.join(applied) or 'none'}; switch one off with without=(NAME,) or --without NAME"
+                f"verify: the built model differs from its unoptimised form on {name} inputs ({gap}); "
+                f"rules applied: {', '.join(applied) or 'none'}; "
+                "switch one off with without=(NAME,) or --without NAME"
             )
     verifier.checked += 1
 
@@ -301,7 +310,11 @@ def _work(made: GroupFunction) -> float:
     total = 0.0
     for binding in made.function.body.blocks[0].bindings:
         value = binding.value
-        size = math.prod(static_shape(binding.var) or (1,)) if isinstance(binding.var.ty, relax.TensorType) else 1
+        size = (
+            math.prod(static_shape(binding.var) or (1,))
+            if isinstance(binding.var.ty, relax.TensorType)
+            else 1
+        )
         per_element = 1.0
         if isinstance(value, relax.Call) and isinstance(value.op, tvm.ir.Op):
             name = value.op.name
@@ -336,4 +349,3 @@ def _flat(result) -> list[np.ndarray]:
     from .artifact import flatten
 
     return flatten(result)
-

@@ -187,8 +187,11 @@ def _choose_best(proposals: Sequence[Proposal], min_speedup: float) -> bool:
     a later candidate could still want.  Returns whether the search was exact.
     """
     eligible = [
-        [(c, p.gain) for c, p in zip(prop.candidates, prop.prices) if isinstance(p, Price)
-         and p.eligible(min_speedup) and p.gain > 0]
+        [
+            (c, p.gain)
+            for c, p in zip(prop.candidates, prop.prices)
+            if isinstance(p, Price) and p.eligible(min_speedup) and p.gain > 0
+        ]
         for prop in proposals
     ]
     wanted_later: list[frozenset] = [frozenset()] * (len(proposals) + 1)
@@ -262,8 +265,13 @@ def _settle_loser(proposal: Proposal, sites: Sites, options: Options, owner: dic
         winner = next((owner[v] for v in candidate.bindings if v in owner), None)
         if winner is not None:
             price = proposal.price_of(candidate)
-            sites.decide(site, "superseded", by=winner.id, estimate=price.group if price else None,
-                         evidence={"candidate": candidate.label})
+            sites.decide(
+                site,
+                "superseded",
+                by=winner.id,
+                estimate=price.group if price else None,
+                evidence={"candidate": candidate.label},
+            )
             return
     priced = [(c, p) for c, p in pairs if isinstance(p, Price)]
     if priced:
@@ -281,8 +289,14 @@ def _alternatives(proposal: Proposal, chosen: Candidate) -> list[dict]:
     for candidate, price in zip(proposal.candidates, proposal.prices):
         if candidate is not chosen:
             known = isinstance(price, Price)
-            rows.append({"candidate": candidate.label, "mean_us": price.group.mean if known else None,
-                         "parts_us": price.parts.mean if known else None, "reason": None if known else price})
+            rows.append(
+                {
+                    "candidate": candidate.label,
+                    "mean_us": price.group.mean if known else None,
+                    "parts_us": price.parts.mean if known else None,
+                    "reason": None if known else price,
+                }
+            )
     return rows
 
 
