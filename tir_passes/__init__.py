@@ -17,6 +17,7 @@ from .tile_rows import TileRows
 from .tile_window import TileWindow
 from .unroll_inner import UnrollInner
 from .vectorize_inner import VectorizeInner
+from .vectorize_math import VectorizeMath
 
 RULES = (
     InlineNeighbours,
@@ -31,4 +32,5 @@ RULES = (
     VectorizeInner,
     UnrollInner,
     DecomposeReduction,
+    VectorizeMath,
 )

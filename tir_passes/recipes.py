@@ -7,7 +7,6 @@ is deterministic and asks no cost model.
 
 from __future__ import annotations
 
-import functools
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from tvm import s_tir, tirx
 
 from schedules.cpu.contraction import contraction_choices, find_axes, window_choices
 from schedules.cpu.finish import finish_function
+from schedules.cpu.inline import is_guarded
 from schedules.cpu.machine import vector_lanes_of
 from schedules.cpu.rows import runs_along
 from tvmpass.core.decision import Refusal
@@ -75,7 +75,7 @@ def parse_recipe(text: str) -> Recipe:
     while position < len(text):
         found = _STEP.match(text, position)
         if found is None:
-            raise UsageError(f"recipe {text!r}: expected a step name at {text[position:position + 20]!r}")
+            raise UsageError(f"recipe {text!r}: expected a step name at {text[position : position + 20]!r}")
         name, options = found.groups()
         if name not in known:
             raise UsageError(f"recipe {text!r}: unknown step {name!r}{nearest(name, known)}")
@@ -104,7 +104,7 @@ def finish(func: tirx.PrimFunc, target: tvm.target.Target, options: Options) -> 
 
 def recipes(kernel: Kernel, target: tvm.target.Target, options: Options) -> list[Recipe]:
     """Return the recipes for ``kernel``, the library's choice first, at most 32."""
-    if target.kind.name != "llvm" or options.tile == "off":
+    if target.kind.name != "llvm" or options.tile == "off" or _is_empty(kernel):
         return []
     maker = {
         "matmul": _contractions,
@@ -119,18 +119,28 @@ def recipes(kernel: Kernel, target: tvm.target.Target, options: Options) -> list
     if maker is None:
         return []
     lanes = vector_lanes_of(target, kernel.dtypes)
-    threads = (ParallelizeOuter(),) if options.threads > 1 else ()
     made: dict[Recipe, None] = {}
-    for steps in maker(kernel, lanes, threads, options):
-        made.setdefault(Recipe(tuple(steps)))
+    for steps in maker(kernel, lanes):
+        made.setdefault(Recipe(tuple(step for step in steps if _allowed(step, options))))
     return list(made)[:LIMIT]
+
+
+def _allowed(step: Step, options: Options) -> bool:
+    if isinstance(step, ParallelizeOuter):
+        return options.threads > 1
+    return options.unroll != "off" or not isinstance(step, UnrollInner)
+
+
+def _is_empty(kernel: Kernel) -> bool:
+    """Has some loop no iteration at all? Such a kernel needs no schedule."""
+    return any(extent(iv) == 0 for part in stages(kernel.func) or () for iv in part.iters)
 
 
 def _anchor(kernel: Kernel):
     return next(part for part in stages(kernel.func) if part.name == kernel.anchor)
 
 
-def _contractions(kernel: Kernel, lanes: int, threads, options: Options) -> Iterable[tuple[Step, ...]]:
+def _contractions(kernel: Kernel, lanes: int) -> Iterable[tuple[Step, ...]]:
     anchor = _anchor(kernel)
     axes = find_axes(anchor)
     padded = _is_padded(kernel)
@@ -145,10 +155,17 @@ def _contractions(kernel: Kernel, lanes: int, threads, options: Options) -> Iter
             steps = (TileConv(m=tile.m, n=n, lanes=tile.lanes, rows=8), StagePadding())
         else:
             steps = (TileConv(m=tile.m, n=n, lanes=tile.lanes),)
-        yield (InlineNeighbours(), *steps, *threads, VectorizeInner(), UnrollInner(k=k), DecomposeReduction())
+        yield (
+            InlineNeighbours(),
+            *steps,
+            ParallelizeOuter(),
+            VectorizeInner(),
+            UnrollInner(k=k),
+            DecomposeReduction(),
+        )
 
 
-def _windows(kernel: Kernel, lanes: int, threads, options: Options) -> Iterable[tuple[Step, ...]]:
+def _windows(kernel: Kernel, lanes: int) -> Iterable[tuple[Step, ...]]:
     anchor = _anchor(kernel)
     axes = find_axes(anchor)
     steps: int = 1
@@ -161,52 +178,54 @@ def _windows(kernel: Kernel, lanes: int, threads, options: Options) -> Iterable[
             first = (TileWindow(m=tile.m, n=n, lanes=tile.lanes, rows=8), StagePadding(per="channels"))
         else:
             first = (TileWindow(m=tile.m, n=n, lanes=tile.lanes),)
-        yield (InlineNeighbours(), *first, *threads, VectorizeInner(), UnrollInner(k=k), DecomposeReduction())
+        yield (
+            InlineNeighbours(),
+            *first,
+            ParallelizeOuter(),
+            VectorizeInner(),
+            UnrollInner(k=k),
+            DecomposeReduction(),
+        )
 
 
-def _reductions(kernel: Kernel, lanes: int, threads, options: Options) -> Iterable[tuple[Step, ...]]:
+def _reductions(kernel: Kernel, lanes: int) -> Iterable[tuple[Step, ...]]:
     anchor = _anchor(kernel)
     along_row = bool(anchor.reduce) and runs_along(anchor, anchor.reduce[-1].var)
     if along_row or not anchor.spatial:
-        yield from _rows(kernel, lanes, threads, options)
+        yield from _rows(kernel, lanes)
         return
     for vectors in (4, 2, 1):
         yield (
             InlineNeighbours(),
             TileReduce(n=vectors * lanes, lanes=lanes),
-            *threads,
+            ParallelizeOuter(),
             VectorizeInner(),
             UnrollInner(),
             DecomposeReduction(),
         )
 
 
-def _rows(kernel: Kernel, lanes: int, threads, options: Options) -> Iterable[tuple[Step, ...]]:
+def _rows(kernel: Kernel, lanes: int) -> Iterable[tuple[Step, ...]]:
     for vectors in (4, 2, 1):
         yield (
             InlineNeighbours(),
             TileRows(n=vectors * lanes, lanes=lanes),
-            *threads,
+            ParallelizeOuter(),
             VectorizeInner(),
             UnrollInner(),
             DecomposeReduction(),
         )
 
 
-def _injective(kernel: Kernel, lanes: int, threads, options: Options) -> Iterable[tuple[Step, ...]]:
+def _injective(kernel: Kernel, lanes: int) -> Iterable[tuple[Step, ...]]:
     for vectors in (4, 2, 1):
         yield (
             InlineNeighbours(),
             TileElementwise(n=vectors * lanes, lanes=lanes),
-            *threads,
+            ParallelizeOuter(),
             VectorizeInner(),
         )
 
 
 def _is_padded(kernel: Kernel) -> bool:
-    from schedules.cpu.inline import is_guarded
-
     return any(p.name in kernel.prologue and is_guarded(p.block) for p in stages(kernel.func))
-
-
-__all__ = ["RECIPE_VERSION", "Recipe", "apply_recipe", "finish", "functools", "parse_recipe", "recipes"]

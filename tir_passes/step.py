@@ -15,7 +15,9 @@ from tvmpass.core.rule import ScheduleRule
 
 WRONG_KIND = RefusalKind("wrong-kernel-kind", "{step} is for {wanted} kernels; this one is {kind}")
 NO_BLOCK = RefusalKind("block-missing", "the kernel has no block {block!r} to work on")
-NOT_CONSTANT = RefusalKind("extent-not-constant", "loop {loop} of block {block!r} has the symbolic extent {extent}")
+NOT_CONSTANT = RefusalKind(
+    "extent-not-constant", "loop {loop} of block {block!r} has the symbolic extent {extent}"
+)
 BAD_OPTION = RefusalKind("bad-option", "{step}: {option}={value} is not possible: {reason}")
 SCHEDULE_ERROR = RefusalKind("schedule-error", "TVM's schedule refused {step}: {message}")
 

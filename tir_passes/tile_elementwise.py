@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tvm import s_tir
+
 from schedules.cpu.injective import tile_injective
 from tir_passes.step import BAD_OPTION, WRONG_KIND, Step, require_kind
-from tvm import s_tir
 
 
 @dataclass(frozen=True)
@@ -25,7 +26,9 @@ class TileElementwise(Step):
     def check(self, schedule, kernel):
         refusal = require_kind(self, kernel, "elementwise", "movement")
         if refusal is None and (self.lanes < 1 or self.lanes & (self.lanes - 1)):
-            refusal = BAD_OPTION(step=self.name, option="lanes", value=self.lanes, reason="it must be a power of two")
+            refusal = BAD_OPTION(
+                step=self.name, option="lanes", value=self.lanes, reason="it must be a power of two"
+            )
         return refusal
 
     def rewrite(self, schedule, kernel):

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tvm import s_tir
+
 from schedules.cpu.tile import Tiling, tile_anchor
 from tir_passes.step import BAD_OPTION, NO_BLOCK, WRONG_KIND, Step
 from tir_passes.tiling import check_tile
-from tvm import s_tir
 from tvmpass.core.nest import stages
 
 

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tvm import s_tir
+
 from schedules.cpu.rows import tile_rows
 from tir_passes.step import BAD_OPTION, WRONG_KIND, Step, require_kind
-from tvm import s_tir
 
 
 @dataclass(frozen=True)
@@ -27,7 +28,9 @@ class TileRows(Step):
     def check(self, schedule, kernel):
         refusal = require_kind(self, kernel, "norm-softmax", "reduce")
         if refusal is None and (self.lanes < 1 or self.lanes & (self.lanes - 1)):
-            refusal = BAD_OPTION(step=self.name, option="lanes", value=self.lanes, reason="it must be a power of two")
+            refusal = BAD_OPTION(
+                step=self.name, option="lanes", value=self.lanes, reason="it must be a power of two"
+            )
         return refusal
 
     def rewrite(self, schedule, kernel):

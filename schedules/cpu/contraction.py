@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import tvm
+import tvm_ffi
+
 from tvmpass.core.kernels import contraction_operands, own_reads
-from tvmpass.core.nest import Stage, extent, variables
+from tvmpass.core.nest import Stage, as_int, extent, variables
 
 from .registers import VECTOR_REGISTERS, RegisterTile, contraction_tiles, tile_cycles
 from .tile import vector_lanes
@@ -50,7 +53,9 @@ def _windowed(anchor: Stage, position: int) -> bool:
     """Is the axis read together with a reduction iterator wider than one?"""
     var = anchor.spatial[position].var
     moving = {iv.var for iv in anchor.reduce if extent(iv) != 1}
-    return any(var in used and used & moving for load in own_reads(anchor) for used in map(variables, load.indices))
+    return any(
+        var in used and used & moving for load in own_reads(anchor) for used in map(variables, load.indices)
+    )
 
 
 def _same_roles(anchor: Stage, a: int, b: int) -> bool:
@@ -77,7 +82,7 @@ def _plain_pair(anchor: Stage, load, first, second) -> bool:
         return False
     sizes = {iv.var: extent(iv) for iv in anchor.spatial}
     dim = load.source.shape[places[second][0]]
-    return str(dim).replace("T.int64(", "").rstrip(")") == str(sizes[second])
+    return as_int(dim) is not None and as_int(dim) == sizes[second]
 
 
 def reduction_depth(anchor: Stage) -> int:
@@ -88,10 +93,32 @@ def reduction_depth(anchor: Stage) -> int:
     return depth
 
 
+def group_lanes(anchor: Stage, axes: Axes, widest: int) -> int:
+    """Return the widest vector that stays within one group of a grouped convolution.
+
+    The input channel of a grouped convolution is found by dividing the output
+    channel; a vector that crosses a group would gather its input.
+    """
+    n = anchor.spatial[axes.n].var
+    for load in contraction_operands(anchor) or ():
+        for index in load.indices:
+            for width in _divisors_of(index, n):
+                while widest > 1 and width % widest:
+                    widest //= 2
+    return widest
+
+
+def _divisors_of(index, var) -> list[int]:
+    found: list = []
+    tvm_ffi.structural_walk(index, [(tvm.ir.prim.expr.FloorDiv, found.append)], order="post")
+    widths = [as_int(node.b) for node in found if var in variables(node.a)]
+    return [w for w in widths if w]
+
+
 def contraction_choices(anchor: Stage, axes: Axes, widest: int) -> list[RegisterTile]:
     """Return register tiles for a matmul or convolution, best guess first."""
     size = extent(anchor.spatial[axes.n])
-    lanes = vector_lanes(size, widest)
+    lanes = vector_lanes(size, group_lanes(anchor, axes, widest))
     groups = -(-size // lanes) if size else 1
     rows = _rows(anchor, axes)
     return contraction_tiles(rows, groups, reduction_depth(anchor), lanes)
@@ -121,6 +148,12 @@ def window_choices(anchor: Stage, axes: Axes, widest: int) -> list[RegisterTile]
             if m * vectors > VECTOR_REGISTERS // 3 or vectors > groups:
                 continue
             tiles = -(-groups // vectors) * (-(-rows // m) if rows else 64.0 / m)
-            ranked.append((tiles * tile_cycles(m, vectors, lanes, reduction_depth(anchor), 6.0), -m, RegisterTile(m, vectors, lanes)))
+            ranked.append(
+                (
+                    tiles * tile_cycles(m, vectors, lanes, reduction_depth(anchor), 6.0),
+                    -m,
+                    RegisterTile(m, vectors, lanes),
+                )
+            )
     ranked.sort(key=lambda item: item[:2])
     return [tile for _, _, tile in ranked]

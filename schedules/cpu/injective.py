@@ -6,7 +6,18 @@ import tvm
 import tvm_ffi
 from tvm import s_tir, tirx
 
-from tvmpass.core.nest import SPATIAL, Stage, as_int, extent, loads, regions, root_block, stages, substitute, variables
+from tvmpass.core.nest import (
+    SPATIAL,
+    Stage,
+    as_int,
+    extent,
+    loads,
+    regions,
+    root_block,
+    stages,
+    substitute,
+    variables,
+)
 
 from .tile import LoopAxis, tile_start, vector_lanes
 

@@ -6,15 +6,17 @@ import functools
 
 import tvm
 
-_WIDEST_BITS = 512
 _MAX_LANES = 16
+_X86_WIDTHS = (("avx512f", 512), ("avx", 256))
+_OTHER_BITS = 128
 
 
 @functools.cache
 def _vector_bits(target_text: str) -> int:
     target = tvm.target.Target(target_text)
-    bits = int(tvm.target.codegen.llvm_get_vector_width(target))
-    return min(max(bits, 128), _WIDEST_BITS)
+    features = {str(feature) for feature in tvm.target.codegen.llvm_get_cpu_features(target)}
+    dropped = {str(name)[1:] for name in target.attrs.get("mattr", ()) if str(name).startswith("-")}
+    return next((bits for name, bits in _X86_WIDTHS if name in features - dropped), _OTHER_BITS)
 
 
 def vector_bits(target: tvm.target.Target) -> int:

@@ -138,7 +138,9 @@ class _Row:
         own = store.buffer if init is not None else None
         block = s_tir.SBlock(
             [ivs[a.name] for a in every],
-            regions((x.source, x.indices) for x in loads(store.value) if own is None or not x.source.same_as(own)),
+            regions(
+                (x.source, x.indices) for x in loads(store.value) if own is None or not x.source.same_as(own)
+            ),
             regions([(store.buffer, store.indices)]),
             name,
             store,
@@ -237,7 +239,13 @@ def _scalar_reduction(row: _Row, stage: Stage, count: int):
 
     def mapping(bound):
         made = _base_mapping(row, stage, bound)
-        made.update({iv.var: bound[a.name] for iv, a in zip([*columns, *stage.reduce], axes + steps) if a.name in bound})
+        made.update(
+            {
+                iv.var: bound[a.name]
+                for iv, a in zip([*columns, *stage.reduce], axes + steps)
+                if a.name in bound
+            }
+        )
         return made
 
     return row.block(
@@ -372,7 +380,9 @@ def _fold(row: _Row, stage: Stage, reducer, partial, vectors: int, lanes: int, m
             base = row.at(bound)
             lane = tirx.const(0, row.dtype) if final else bound["nl"]
             value = combine(
-                reducer, tirx.BufferLoad(source, [*base, lane]), tirx.BufferLoad(source, [*base, lane + width])
+                reducer,
+                tirx.BufferLoad(source, [*base, lane]),
+                tirx.BufferLoad(source, [*base, lane + width]),
             )
             if final:
                 return tirx.BufferStore(

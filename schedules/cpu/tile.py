@@ -57,9 +57,9 @@ class LoopAxis:
 
     def __init__(self, name: str, size, dtype: str):
         self.name = name
-        self.size = size if not isinstance(size, int) else tirx.const(size, dtype)
-        self.loop_var = tirx.Var(name, dtype)
-        self.dtype = dtype
+        self.dtype = dtype if isinstance(size, int) else str(size.ty.dtype)
+        self.size = tirx.const(size, dtype) if isinstance(size, int) else size
+        self.loop_var = tirx.Var(name, self.dtype)
 
     def iterator(self, kind: int):
         var = tirx.Var("v_" + self.name, self.dtype)
@@ -260,9 +260,7 @@ class _Builder:
         spatial = {a.name: a.iterator(SPATIAL) for a in outside + inside}
         bound = {name: iv.var for name, iv in spatial.items()}
         reduce = [a.iterator(REDUCE) for a in reduce_axes]
-        mapping = {
-            iv.var: self.values(bound)[i] for i, iv in enumerate(anchor.spatial)
-        }
+        mapping = {iv.var: self.values(bound)[i] for i, iv in enumerate(anchor.spatial)}
         mapping.update({old.var: new.var for old, new in zip(anchor.reduce, reduce)})
         at = [bound[a.name] for a in outside + inside]
         store = self._retarget(anchor, anchor.block.body, mapping, local, at, bound)

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import tvm
-import tvm_ffi
 from tvm import tirx
 
 from .nest import REDUCE, Stage, extent, loads, stages, variables
@@ -26,15 +25,7 @@ KINDS = (
     "other",
 )
 
-_MOVES = (
-    tvm.ir.TensorLoad,
-    tirx.FloatImm,
-    tirx.IntImm,
-)
-_LOGIC = tuple(
-    getattr(tvm.ir.prim.expr, name)
-    for name in ("EQ", "NE", "LT", "LE", "GT", "GE", "And", "Or", "Not", "Select")
-)
+_MOVES = (tvm.ir.TensorLoad, tirx.FloatImm, tirx.IntImm)
 
 
 @dataclass(frozen=True)
@@ -64,11 +55,6 @@ class Kernel:
     dtypes: tuple[str, ...]
     static: bool
 
-    @property
-    def family(self) -> str:
-        """The recipe family, which is the kind; the target kind completes it."""
-        return self.kind
-
 
 def classify(func) -> Kernel:
     """Return the `Kernel` facts of an unscheduled PrimFunc; total, never raises.
@@ -87,9 +73,7 @@ def classify(func) -> Kernel:
     names = [part.name for part in parts]
     if len(set(names)) != len(names):
         kind = "other"
-    iterations = tuple(
-        Iteration(iv.var.name, extent(iv), int(iv.iter_type) == REDUCE) for iv in anchor.iters
-    )
+    iterations = tuple(Iteration(iv.var.name, extent(iv), int(iv.iter_type) == REDUCE) for iv in anchor.iters)
     return Kernel(
         func,
         kind,
@@ -145,26 +129,39 @@ def _uncast(expr):
 
 
 def _contraction_kind(anchor: Stage, a, b) -> str:
-    in_a = set().union(*map(variables, a.indices)) if len(a.indices) else set()
-    in_b = set().union(*map(variables, b.indices)) if len(b.indices) else set()
-    wide = {iv.var for iv in anchor.spatial if extent(iv) != 1}
-    only_a, only_b = (in_a - in_b) & wide, (in_b - in_a) & wide
-    windowed = _has_window(anchor, [a, b])
-    if windowed and (in_a & in_b & wide) and not (only_a and only_b):
-        return "depthwise"
-    return "conv" if windowed else "matmul"
+    """Tell a product, a convolution and a depthwise convolution apart.
+
+    A window is a reduction iterator that moves together with a spatial one
+    that the other operand does not have; where every reduction iterator is a
+    window, each output channel reads one input channel: depthwise.
+    """
+    in_a, in_b = _used(a), _used(b)
+    windows = _windows(anchor, a, in_b) | _windows(anchor, b, in_a)
+    if not windows:
+        return "matmul"
+    wide = {iv.var for iv in anchor.reduce if extent(iv) != 1}
+    shared = {iv.var for iv in anchor.spatial if extent(iv) != 1} & in_a & in_b
+    return "depthwise" if wide and wide <= windows and shared else "conv"
+
+
+def _used(load) -> set:
+    return set().union(*map(variables, load.indices)) if len(load.indices) else set()
+
+
+def _windows(anchor: Stage, load, elsewhere: set) -> set:
+    """Return the reduction variables that share an index with a spatial one of ``load`` alone."""
+    spatial = {iv.var for iv in anchor.spatial} - elsewhere
+    reduce = {iv.var for iv in anchor.reduce}
+    found = set()
+    for used in map(variables, load.indices):
+        if used & spatial:
+            found |= used & reduce
+    return found
 
 
 def _has_window(anchor: Stage, reads) -> bool:
     """Is some dimension indexed by a spatial and a reduction iterator together?"""
-    spatial = {iv.var for iv in anchor.spatial}
-    reduce = {iv.var for iv in anchor.reduce}
-    for load in reads:
-        for index in load.indices:
-            used = variables(index)
-            if used & spatial and used & reduce:
-                return True
-    return False
+    return any(_windows(anchor, load, set()) for load in reads)
 
 
 def _row_wise(reductions: list[Stage]) -> bool:
@@ -173,13 +170,12 @@ def _row_wise(reductions: list[Stage]) -> bool:
     def shape(stage: Stage, iters) -> list:
         return [str(iv.dom.extent) for iv in iters if extent(iv) != 1]
 
-    if any(contraction_operands(r) and len(r.spatial) > 2 and _has_window(r, own_reads(r)) for r in reductions):
+    def shapes(stage: Stage) -> tuple[list, list]:
+        return shape(stage, stage.reduce), shape(stage, stage.spatial)
+
+    if any(_has_window(r, own_reads(r)) for r in reductions):
         return False
-    first = reductions[0]
-    return all(
-        shape(r, r.reduce) == shape(first, first.reduce) and shape(r, r.spatial) == shape(first, first.spatial)
-        for r in reductions
-    )
+    return all(shapes(r) == shapes(reductions[0]) for r in reductions)
 
 
 def _moves_only(stage: Stage) -> bool:
@@ -193,13 +189,5 @@ def _is_move(value) -> bool:
     if isinstance(value, tvm.ir.prim.expr.Select):
         return _is_move(value.true_value) and _is_move(value.false_value)
     if isinstance(value, tvm.ir.Call) and isinstance(value.op, tvm.ir.Op):
-        if value.op.name.endswith("if_then_else"):
-            return all(_is_move(arg) for arg in list(value.args)[1:])
+        return value.op.name.endswith("if_then_else") and all(_is_move(arg) for arg in list(value.args)[1:])
     return False
-
-
-def has_symbolic(node) -> bool:
-    """Return True where some loop below ``node`` has a symbolic extent."""
-    found: list = []
-    tvm_ffi.structural_walk(node, [(tirx.For, found.append)], order="post")
-    return any(not isinstance(loop.extent, tirx.IntImm) for loop in found)

@@ -53,7 +53,8 @@ def regions(accesses: Iterable[tuple[Any, Iterable[Any]]]) -> list:
         known = seen.setdefault(buffer, indices)
         if known is not indices:
             seen[buffer] = [
-                a if a is not None and tvm_ffi.structural_equal(a, b) else None for a, b in zip(known, indices)
+                a if a is not None and tvm_ffi.structural_equal(a, b) else None
+                for a, b in zip(known, indices)
             ]
     return [tirx.BufferRegion(buffer, _ranges(buffer, indices)) for buffer, indices in seen.items()]
 
