@@ -24,7 +24,7 @@ from tvmpass.core.rule import SimplifyRule
 from tvmpass.core.site import Site, dtype_of, same_shape, shape_of
 
 AXES_DIFFER = RefusalKind(
-    "axes-differ", "{value} is no transpose over axes {expected} like the other operands"
+    "transposes-differ", "{value} is no transpose over axes {expected} like the other operands"
 )
 
 

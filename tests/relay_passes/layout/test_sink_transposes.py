@@ -53,7 +53,7 @@ def test_constants_are_permuted_back(axes):
 
 def test_refuses_another_operand():
     mod = graph(lambda x, y: op.add(moved(x), y), X, ((2, 4, 3),))
-    assert_refuses(SinkTransposes(), mod, "axes-differ", value="y", expected=AXES)
+    assert_refuses(SinkTransposes(), mod, "transposes-differ", value="y", expected=AXES)
 
 
 def test_refuses_transpose_read_elsewhere():
