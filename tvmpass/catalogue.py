@@ -35,6 +35,18 @@ def installed_rules() -> tuple[Rule, ...]:
     return tuple(found)
 
 
+def __getattr__(name: str):
+    """Re-export the recipes and the packing of weights for `tvmpass.compile`."""
+    import schedules.cpu.pack
+    from tir_passes import recipes
+
+    if name == "packing":
+        return schedules.cpu.pack.packing
+    if name in ("apply_recipe", "finish", "parse_recipe", "recipes"):
+        return getattr(recipes, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
 def rules() -> tuple[Rule, ...]:
     """Return all rules a build uses by default: built-in, then third-party."""
     return check_unique((*builtin_rules(), *installed_rules()))

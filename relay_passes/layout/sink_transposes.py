@@ -19,7 +19,7 @@ from tvm import relax
 from relay_passes.fusion.elementwise import is_elementwise
 from relay_passes.operands import array_of, axes_of_transpose, call_of, constant
 from tvmpass.core.decision import RefusalKind
-from tvmpass.core.legality import CROSSES_DATAFLOW_BLOCK, DTYPE_MISMATCH, ESCAPES, SHAPE_MISMATCH, shown
+from tvmpass.core.legality import DTYPE_MISMATCH, ESCAPES, SHAPE_MISMATCH, shown
 from tvmpass.core.rule import SimplifyRule
 from tvmpass.core.site import Site, dtype_of, same_shape, shape_of
 
@@ -33,7 +33,7 @@ class SinkTransposes(SimplifyRule):
     """Move a transpose behind the elementwise operator that reads it."""
 
     level: ClassVar = 2
-    refusals: ClassVar = (AXES_DIFFER, ESCAPES, SHAPE_MISMATCH, DTYPE_MISMATCH, CROSSES_DATAFLOW_BLOCK)
+    refusals: ClassVar = (AXES_DIFFER, ESCAPES, SHAPE_MISMATCH, DTYPE_MISMATCH)
 
     def match(self, view):
         """Yield every elementwise call that reads a transpose."""
@@ -67,8 +67,6 @@ class SinkTransposes(SimplifyRule):
                 return ESCAPES(
                     value=operand.name, readers=[view.op(u) or "other" for u in view.users[operand]]
                 )
-            if view.block_of[operand] != view.block_of[site.root]:
-                return CROSSES_DATAFLOW_BLOCK(value=operand.name, other=site.root.name)
         if dtype_of(moved) != dtype_of(site.root):
             return DTYPE_MISMATCH(value=site.root.name, found=dtype_of(site.root), expected=dtype_of(moved))
         return None

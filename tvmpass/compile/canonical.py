@@ -2,8 +2,8 @@
 
 In it there are no ``call_tir`` made by importers, no ``clip`` (it is maximum
 and minimum), no constant of one element but of rank 0 where broadcasting does
-not care, no operator on constants alone that numpy can evaluate, no aliases and
-no dead code.  Spans, symbolic shapes, ``match_cast`` and blocks that are not
+not care, no operator on constants alone that numpy can evaluate, no constant without
+elements, no aliases and no dead code.  Spans, symbolic shapes, ``match_cast`` and blocks that are not
 dataflow stay.
 """
 
@@ -20,7 +20,7 @@ from tvm.ir.expr import TensorLoad
 from tvm.s_tir import SBlock
 
 from tvmpass.core.constants import constant_array, fold, make_constant
-from tvmpass.core.site import op_name
+from tvmpass.core.site import op_name, operands
 from tvmpass.core.source import origin, with_origin
 
 GenericConst = tvm.ir.GenericConst
@@ -70,6 +70,8 @@ def check_canonical(mod: tvm.IRModule) -> list[str]:
                 found.append(f"{where}: call_tir of a maximum or minimum")
             elif name == "relax.clip":
                 found.append(f"{where}: clip")
+            elif any(array is not None and not array.size for array in map(constant_array, operands(value))):
+                found.append(f"{where}: a constant without elements")
             elif name is not None and _rank_zero(value) is not None:
                 found.append(f"{where}: {name} has a one-element constant that is not rank 0")
             elif name is not None and fold(value, bound) is not None:
@@ -123,8 +125,8 @@ class _Rewriter:
         if isinstance(binding, relax.MatchCast):
             yield relax.MatchCast(var, self.substitute(binding.value), binding.ty)
             return
-        value = self.substitute(binding.value)
         inner: list = []
+        value = self.substitute(self.without_empty(binding.value, inner, dataflow))
         if isinstance(value, relax.Call):
             value = self.call(value, inner, dataflow)
         yield from inner
@@ -136,6 +138,24 @@ class _Rewriter:
             var = new
         self.values[var] = value
         yield relax.VarBinding(var, value)
+
+    def without_empty(self, value, inner: list, dataflow: bool):
+        """Return the value with operands that are constants without elements computed instead.
+
+        TVM cannot load such a constant from a built module.
+        """
+        if isinstance(value, relax.Call):
+            args = [self.without_empty(arg, inner, dataflow) for arg in value.args]
+            if _all_same(args, value.args):
+                return value
+            return relax.Call(value.op, args, value.attrs, list(value.ty_args), value.span)
+        if isinstance(value, relax.Tuple):
+            fields = [self.without_empty(field, inner, dataflow) for field in value.fields]
+            return value if _all_same(fields, value.fields) else relax.Tuple(fields, value.span)
+        array = constant_array(value)
+        if array is None or array.size:
+            return value
+        return self.emit(relax.op.zeros(list(array.shape), str(value.ty.dtype)), "empty", inner, dataflow)
 
     def substitute(self, expr, constants: bool = True):
         """Return ``expr`` with replaced variables, its type deduced again."""

@@ -26,6 +26,8 @@ from tvmpass.core.source import make_span, origin
 from .legalize import legalize_map
 
 GROUP_ATTR = "tvmpass.group"
+PACKED_ATTR = "tvmpass.packed"
+"""Marks kernels whose weight parameter `PackWeights` has re-laid."""
 
 
 @dataclass

@@ -88,10 +88,35 @@ def _layer_norm(bb, call):
     return bb.call_te(layer_norm, *call.args, primfunc_name_hint="layer_norm")
 
 
+def _rms_norm(bb, call):
+    attrs = call.attrs
+
+    def rms_norm(x, weight):
+        rank, dtype = len(x.shape), accumulator(x.dtype)
+        axes = _axes(attrs.axes, rank)
+        mean = mean_of(x, axes, True, lambda value, index: value * value, name="T_rms_norm_mean")
+        epsilon = tirx.const(float(attrs.epsilon), dtype)
+        factor = te.compute(
+            mean.shape,
+            lambda *i: tirx.const(1, dtype) / tirx.sqrt(mean(*i) + epsilon),
+            name="T_rms_norm_factor",
+        )
+
+        def compute(*index):
+            scale = factor(*[0 if i in axes else v for i, v in enumerate(index)])
+            value = x(*index).astype(dtype) * scale
+            return (value * weight(*[index[axis] for axis in axes]).astype(dtype)).astype(x.dtype)
+
+        return te.compute(x.shape, compute, name="T_rms_norm")
+
+    return bb.call_te(rms_norm, *call.args, primfunc_name_hint="rms_norm")
+
+
 def normalisations() -> dict[str, Legalize]:
-    """Return the legalisations of softmax, log-softmax and layer norm."""
+    """Return the legalisations of softmax, log-softmax, layer norm and RMS norm."""
     return {
         "relax.nn.softmax": _softmax,
         "relax.nn.log_softmax": _log_softmax,
         "relax.nn.layer_norm": _layer_norm,
+        "relax.nn.rms_norm": _rms_norm,
     }

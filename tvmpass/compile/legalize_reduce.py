@@ -136,6 +136,9 @@ def _reduction(reducer: Callable[[], Callable], identity, name: str) -> Legalize
 
         def compute(x):
             axes = _axes(call.attrs.axis, len(x.shape))
+            if dtype == "bool":
+                # The largest of truth values is "any", the smallest "all".
+                x = _cast(x, "int8")
             return _cast(reduce_axes(x, axes, bool(call.attrs.keepdims), reducer(), name=f"T_{name}"), dtype)
 
         return bb.call_te(compute, call.args[0], primfunc_name_hint=name)

@@ -90,16 +90,13 @@ def apply_recipe(mod, text: str, target: Any = "llvm"):
 
     Raises `TvmpassError` with the refusal where a step may not be applied.
     """
-    from tir_passes.recipes import apply_recipe as apply
-    from tir_passes.recipes import parse_recipe
-
-    recipe = parse_recipe(text)
+    recipe = catalogue.parse_recipe(text)
     options, _ = read_options()
     resolved = parse_target(target, options.threads)
     result = tvm.IRModule(dict(mod.functions_items()), attrs=mod.attrs)
     for variable, function in mod.functions_items():
         if isinstance(function, tirx.PrimFunc):
-            made = apply(recipe, function, resolved)
+            made = catalogue.apply_recipe(recipe, function, resolved)
             if isinstance(made, Refusal):
                 raise TvmpassError(f"{variable.name_hint}: {made.code}: {made.text()}")
             result.update_func(variable, made)

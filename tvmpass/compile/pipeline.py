@@ -19,6 +19,7 @@ from tvm import relax, tirx
 from tvmpass import catalogue
 from tvmpass.core.engine import Sites, relax_functions, simplify
 from tvmpass.core.errors import TvmpassError, last_line
+from tvmpass.core.kernels import classify
 from tvmpass.core.options import Options
 from tvmpass.core.plan import named_pass, plan_function, settle
 from tvmpass.core.report import KernelEntry, Ledger
@@ -27,11 +28,11 @@ from tvmpass.core.site import FunctionView, op_name
 from tvmpass.core.source import origin
 
 from .canonical import canonicalize
-from .grouping import GROUP_ATTR, emit_groups, lower
+from .grouping import GROUP_ATTR, PACKED_ATTR, emit_groups, lower
 from .latency import Latency
 from .layout import plan_layout
 from .pricing import KernelPricer
-from .schedule import ScheduledKernel, Scheduler
+from .schedule import ScheduledKernel, Scheduler, is_schedulable
 
 
 @dataclass
@@ -74,6 +75,16 @@ class Job:
             raise TvmpassError(f"internal: the module is not well-formed after {name}: {cause}") from error
         return result
 
+    def packing(self, function: tirx.PrimFunc):
+        """Return how to pack a kernel's weight, None where it has none or it does not pay."""
+        if not is_schedulable(function) or self.options.tile == "off":
+            return None
+        return catalogue.packing(classify(function), self.target)
+
+    def verify_packing(self, site, function: tirx.PrimFunc, made):
+        """Compare a kernel and its packed form on the site's weight, where results are verified."""
+        return None if self.verifier is None else self.verifier.packed(site, function, made)
+
     def plainer(self, kernel: str, error: str) -> tirx.PrimFunc | None:
         """Return the fallback schedule of a kernel whose code generation failed, and note it."""
         made, function = self.scheduled.get(kernel), self.unscheduled.get(kernel)
@@ -96,8 +107,9 @@ def run_pipeline(mod, job: Job):
     """Return the module with every kernel scheduled; decisions and kernels go to ``job``."""
     simplify_rules = catalogue.of_kind(job.rules, "simplify")
     proposal_rules = catalogue.of_kind(job.rules, "proposal")
-    layout_rules = [r for r in proposal_rules if getattr(r, "plans", "fusion") == "layout"]
-    fusion_rules = [r for r in proposal_rules if getattr(r, "plans", "fusion") == "fusion"]
+    layout_rules, fusion_rules, packing_rules = (
+        [r for r in proposal_rules if r.plans == plan] for plan in ("layout", "fusion", "packing")
+    )
 
     mod = job.stage("canonical", mod, canonicalize)
     mod = job.stage("simplify", mod, lambda m: simplify(m, simplify_rules, job.sites, job.verifier))
@@ -107,6 +119,8 @@ def run_pipeline(mod, job: Job):
     mod = job.stage("fusion", mod, lambda m: fuse(m, fusion_rules, job))
     origins = {name: _origins(mod, name) for name in relax_functions(mod)}
     mod = job.stage("lower", mod, lambda m: lower(m, job.target, job.options))
+    if packing_rules:
+        mod = job.stage("pack", mod, lambda m: plan_layout(m, packing_rules, job, "PlanPacking"))
     return job.stage("schedule", mod, lambda m: schedule_kernels(m, job, origins))
 
 
@@ -197,9 +211,12 @@ def schedule_kernels(mod, job: Job, origins: dict[str, dict[relax.Var, tuple[str
 
 
 def _verify_kernel(function: tirx.PrimFunc, made: ScheduledKernel, job: Job):
-    """Compare a single operator's kernel with its unscheduled form; groups were compared as such."""
-    grouped = function.attrs and GROUP_ATTR in function.attrs
-    if job.verifier is None or grouped or made.schedule == "fallback":
+    """Compare a single operator's kernel with its unscheduled form.
+
+    Groups were compared as such, and kernels with packed weights on their weights.
+    """
+    compared = function.attrs and (GROUP_ATTR in function.attrs or PACKED_ATTR in function.attrs)
+    if job.verifier is None or compared or made.schedule == "fallback":
         return None
     return job.verifier.kernel(function, made.function)
 

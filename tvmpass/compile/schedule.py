@@ -13,13 +13,13 @@ import tvm
 import tvm_ffi
 from tvm import s_tir, tirx
 
-from tir_passes.recipes import apply_recipe, finish, recipes
+from tvmpass.catalogue import apply_recipe, finish, recipes
 from tvmpass.core.decision import Estimate, Refusal, RefusalKind
 from tvmpass.core.errors import TvmpassError, last_line
 from tvmpass.core.kernels import Kernel, classify
 from tvmpass.core.options import Options
 
-from .grouping import GROUP_ATTR
+from .grouping import GROUP_ATTR, PACKED_ATTR
 from .latency import Latency
 
 STEP_RAISED = RefusalKind("step-raised", "a step of the recipe raised {error}")
@@ -41,7 +41,7 @@ class ScheduledKernel:
 
 def canonical_kernel(function: tirx.PrimFunc) -> tirx.PrimFunc:
     """Return the PrimFunc without our attributes and its name."""
-    for attr in (GROUP_ATTR, "global_symbol"):
+    for attr in (GROUP_ATTR, PACKED_ATTR, "global_symbol"):
         if function.attrs and attr in function.attrs:
             function = function.without_attr(attr)
     return function

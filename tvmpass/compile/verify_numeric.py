@@ -17,7 +17,7 @@ import tvm
 import tvm_ffi
 from tvm import relax, s_tir, tirx
 
-from tir_passes.recipes import finish
+from tvmpass.catalogue import finish
 from tvmpass.core.decision import Refusal, RefusalKind
 from tvmpass.core.engine import NUMERIC
 from tvmpass.core.errors import TvmpassError, last_line
@@ -144,6 +144,36 @@ class NumericVerifier:
             gap = difference(results[0], results[1], loose=False)
             if gap is not None:
                 return KERNEL_WRONG(inputs=name, difference=gap)
+        self.checked += 1
+        return None
+
+    def packed(self, site: Site, function: tirx.PrimFunc, packing) -> Refusal | None:
+        """Compare a kernel on the site's weight with its packed form on the packed weight."""
+        shapes = [[as_int(d) for d in getattr(p.ty, "shape", ())] for p in function.params]
+        if any(d is None for shape in shapes for d in shape) or kernel_work(function) > MAX_SCALAR_OPS:
+            self.skip("a packed kernel with symbolic dims or above the bound on scalar operations")
+            return None
+        weight = site.value("call").args[1].fields[packing.parameter].value.numpy()
+        arrays = [
+            draw_array(shape, str(p.ty.dtype), np.random.default_rng([self.options.seed, k]), "normal")
+            for k, (shape, p) in enumerate(zip(shapes, function.params))
+        ]
+        # A packed weight repeats channels, so the schedule is checked here, on a real one.
+        packed, array = packing.pack_function(function), packing.pack_array(weight)
+        forms = (
+            (finish(function, self.target, self.options), weight),
+            (finish(packed, self.target, self.options), array),
+            (self.scheduler.schedule(packed).function, array),
+        )
+        results = []
+        for kernel, constant in forms:
+            arguments = [a.copy() for a in arrays]
+            arguments[packing.parameter] = constant
+            results.append(self._kernel_runner(kernel)(arguments)[-1])
+        for result in results[1:]:
+            gap = difference(results[:1], [result], loose=False)
+            if gap is not None:
+                return KERNEL_WRONG(inputs="normal", difference=gap)
         self.checked += 1
         return None
 
