@@ -40,8 +40,8 @@ if TYPE_CHECKING:
     from tvmpass.catalogue import rules
     from tvmpass.compile.artifact import Artifact, load_artifact
     from tvmpass.compile.build import build, load, optimize
-    from tvmpass.compile.passes import apply_recipe, pipeline
     from tvmpass.compile.context import PassContext
+    from tvmpass.compile.passes import apply_recipe, pipeline
     from tvmpass.core.decision import RefusalKind
     from tvmpass.core.errors import TvmpassError, UsageError
     from tvmpass.core.report import Report

@@ -96,7 +96,7 @@ def _time(call) -> dict:
 def _describe(array, values: bool = False) -> dict:
     import numpy as np
 
-    entry = {"shape": list(array.shape), "dtype": str(array.dtype)}
+    entry: dict[str, object] = {"shape": list(array.shape), "dtype": str(array.dtype)}
     if values and array.size and array.dtype.kind in "iufb":
         wide = array.astype(np.float64)
         with np.errstate(all="ignore"):

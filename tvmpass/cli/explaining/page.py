@@ -36,8 +36,8 @@ def page(document: dict[str, Any]) -> str:
 
 
 def _decision(decision: dict, document: dict) -> dict[str, Any]:
-    estimate = decision.get("estimate")
-    shown = bool(estimate) and estimate["source"] != "always"
+    estimate = decision.get("estimate") or {"source": ""}
+    shown = estimate["source"] not in ("", "always")
     return {
         "rule": decision["rule"],
         "function": decision["function"],
@@ -47,7 +47,7 @@ def _decision(decision: dict, document: dict) -> dict[str, Any]:
         "why": "" if decision["outcome"] == "applied" else words.why(decision, document),
         "predicted": words.span(estimate) if shown else "",
         "mean": estimate["mean"] if shown else "",
-        "source": estimate["source"] if estimate else "",
+        "source": estimate["source"],
     }
 
 

@@ -111,7 +111,7 @@ def why(decision: dict[str, Any], document: dict[str, Any]) -> str:
             return f"an overlapping candidate was chosen ({decision.get('by')})"
         return f"an overlapping candidate of {winner['rule']} was chosen, at {place(winner)}"
     reason = (decision.get("evidence") or {}).get("reason")
-    return REASONS.get(reason, "leaving it alone was predicted to be better") + _predicted(decision)
+    return REASONS.get(reason or "", "leaving it alone was predicted to be better") + _predicted(decision)
 
 
 def sentence(decision: dict[str, Any], document: dict[str, Any]) -> str:
