@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -79,10 +80,14 @@ def run(mod, *arrays: np.ndarray) -> list[np.ndarray]:
 
     Stock TVM's max, min, relu and sign lose NaN.
     """
-    executable = tvm.compile(mod, target="llvm")
-    machine = relax.VirtualMachine(executable, tvm.cpu())
-    result = machine["main"](*[tvm.runtime.tensor(np.ascontiguousarray(a)) for a in arrays])
+    result = _machine(mod)["main"](*[tvm.runtime.tensor(np.ascontiguousarray(a)) for a in arrays])
     return [t.numpy() for t in _flatten(result)]
+
+
+@functools.lru_cache(maxsize=8)
+def _machine(mod):
+    """Compile once for several inputs; modules are told apart by identity."""
+    return relax.VirtualMachine(tvm.compile(mod, target="llvm"), tvm.cpu())
 
 
 def interpret(mod, *arrays: np.ndarray) -> list[np.ndarray]:
