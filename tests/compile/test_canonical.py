@@ -226,3 +226,10 @@ def test_primitive_functions_are_left_alone():
         bb.emit_func_output(r)
     made = canonicalize(bb.get())
     assert "clip" in made["group"].script()
+
+
+def test_constants_without_elements_are_computed():
+    empty = relax.const(np.zeros((0, 3), "float32"))
+    made = _canonical(_module(lambda bb, x: op.concat([x, empty], axis=0), (2, 3)))
+    x = np.ones((2, 3), "float32")
+    assert np.array_equal(run(made, x)[0], x)

@@ -20,7 +20,8 @@ def inline_functions(model: onnx.ModelProto, operators: Collection[str]) -> onnx
     """
     if model.functions:
         model = _inlined(model, onnx.inliner.inline_local_functions(model))
-    if _make_local(model, operators):
+    # A body may itself call an operator that is defined by a body.
+    while _make_local(model, operators):
         model = _inlined(model, onnx.inliner.inline_local_functions(model))
         kept = [entry for entry in model.opset_import if entry.domain != _DOMAIN]
         del model.opset_import[:]

@@ -12,9 +12,11 @@ from __future__ import annotations
 from .onnx_fix_conv import CONVOLUTIONS
 from .onnx_fix_elementwise import ELEMENTWISE
 from .onnx_fix_norm import NORMALISATION
+from .onnx_fix_resize import RESIZING
+from .onnx_fix_select import SELECTION
 from .onnx_fix_shape import SHAPES
 
-CONVERTERS = {**CONVOLUTIONS, **ELEMENTWISE, **NORMALISATION, **SHAPES}
+CONVERTERS = {**CONVOLUTIONS, **ELEMENTWISE, **NORMALISATION, **RESIZING, **SELECTION, **SHAPES}
 
 # Operators that are replaced by the function body of the ONNX standard: the
 # stock importer has no converter, or one of another meaning (its Attention is

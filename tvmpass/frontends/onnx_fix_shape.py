@@ -66,6 +66,9 @@ def _static_reshape(data, target: list, allow_zero: bool):
         else:
             return op.reshape(data, [tirx.IntImm("int64", t) if isinstance(t, int) else t for t in target])
         target = [missing if isinstance(t, int) and t == -1 else t for t in target]
+    if any(isinstance(t, int) and t == 0 for t in target):
+        # In relax.reshape a 0 copies a dim; a result without elements needs no data.
+        return op.zeros(target, str(data.ty.dtype))
     return op.reshape(
         data, relax.ShapeExpr([tirx.IntImm("int64", t) if isinstance(t, int) else t for t in target])
     )
@@ -249,13 +252,6 @@ def _space_to_depth(bb, inputs, attrs, opset, stock):
     return op.reshape(moved, [batch, channels * size * size, height // size, width // size])
 
 
-def _non_max_suppression(bb, inputs, attrs, opset, stock):
-    """Refuse limits that come in at run time: the stock conversion ignores them."""
-    if any(limit is not None and constant(limit) is None for limit in list(inputs)[2:]):
-        raise ValueError("limits and thresholds must be constants, but one is computed at run time")
-    return stock()
-
-
 def _dropout(bb, inputs, attrs, opset, stock):
     """At inference the input as it is, with a mask that keeps everything."""
     training = constant(inputs[2]) if len(inputs) > 2 and inputs[2] is not None else np.array(False)
@@ -298,7 +294,6 @@ SHAPES = {
     "Einsum": _einsum,
     "Expand": _expand,
     "EyeLike": _eye_like,
-    "NonMaxSuppression": _non_max_suppression,
     "Pad": _pad,
     "Reshape": _reshape,
     "SpaceToDepth": _space_to_depth,

@@ -24,6 +24,8 @@ SKIPPED = ["graph_fusion", "dead_node_elimination", "subexpression_elimination",
 # No value on the way of folding may take more than this many bytes.
 FOLD_LIMIT = 1 << 28
 _WIDEST = 8
+# Each round of folding lets the next inference of shapes see further.
+_ROUNDS = 6
 _NOT_FOLDED = {"QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear", "SequenceEmpty"}
 # Operators whose result can be far larger than what they are given.
 _GROWING = {"ConstantOfShape", "Expand", "EyeLike", "OneHot", "Pad", "Range", "Resize", "Tile", "Upsample"}
@@ -49,44 +51,58 @@ def freeze_inputs(graph: onnx.GraphProto) -> None:
 
 
 def fold(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Fold constants and shape arithmetic; interface and other nodes stay as they are."""
-    if _folds_large(model):
-        logger.debug("constants of %s are too large to fold", model.graph.name)
-        return model
+    """Fold constants and shape arithmetic; interface and other nodes stay as they are.
+
+    Shapes are inferred by onnx itself: onnxslim's own inference takes a Split
+    into computed sizes for an even one and then folds wrong shapes.
+    """
+    inputs = [onnx.ValueInfoProto.FromString(value.SerializeToString()) for value in model.graph.input]
+    outputs = [value.name for value in model.graph.output]
+    for _ in range(_ROUNDS):
+        try:
+            inferred = onnx.shape_inference.infer_shapes(model, data_prop=True)
+        except (ValueError, onnx.shape_inference.InferenceError) as error:  # above 2 GiB, or wrong shapes
+            logger.debug("shapes of %s cannot be inferred: %s", model.graph.name, error)
+            break
+        if _folds_large(inferred.graph):
+            logger.debug("constants of %s are too large to fold", model.graph.name)
+            break
+        folded = _slim(inferred)
+        if folded is None or [value.name for value in folded.graph.output] != outputs:
+            logger.debug("onnxslim did not fold %s", model.graph.name)
+            break
+        before = len(model.graph.node)
+        model = folded
+        if len(model.graph.node) == before:
+            break
+    del model.graph.input[:]
+    model.graph.input.extend(inputs)
+    return model
+
+
+def _slim(model: onnx.ModelProto) -> onnx.ModelProto | None:
+    """Return the model folded by onnxslim, or None where the library fails on it."""
     # onnxslim and its dependencies are slow to import and needed for ONNX only.
     from onnxslim.cli._main import slim
 
-    inputs = [onnx.ValueInfoProto.FromString(value.SerializeToString()) for value in model.graph.input]
-    outputs = [value.name for value in model.graph.output]
-    name = model.graph.name
     try:
         # ONNX Runtime, which evaluates for onnxslim, reports on stderr what it cannot fold.
         with quiet():
-            folded = slim(model, skip_optimizations=SKIPPED, size_threshold=FOLD_LIMIT)
+            return slim(model, skip_optimizations=SKIPPED, size_threshold=FOLD_LIMIT, no_shape_infer=True)
     except Exception as error:  # a library fault here costs optimisation, not correctness
-        logger.debug("onnxslim gave up on %s: %s", name, error)
-        folded = model
-    if [value.name for value in folded.graph.output] != outputs:
-        logger.debug("onnxslim changed the outputs of %s; its result is dropped", name)
-        folded = model
-    del folded.graph.input[:]
-    folded.graph.input.extend(inputs)
-    return folded
+        logger.debug("onnxslim failed: %s", error)
+        return None
 
 
-def _folds_large(model: onnx.ModelProto) -> bool:
+def _folds_large(graph: onnx.GraphProto) -> bool:
     """Return True where evaluating the constant part of a graph could exhaust memory.
 
     Only the node whose result would be kept is limited by onnxslim itself; a
     large value in between would still be computed.
     """
-    try:
-        inferred = onnx.shape_inference.infer_shapes(model, data_prop=True).graph
-    except (ValueError, onnx.shape_inference.InferenceError):  # more than 2 GiB, or wrong shapes
-        return False
-    sizes = {value.name: _elements(value.type.tensor_type) for value in inferred.value_info}
-    constants = {tensor.name for tensor in model.graph.initializer} | {""}
-    for node in model.graph.node:
+    sizes = {value.name: _elements(value.type.tensor_type) for value in graph.value_info}
+    constants = {tensor.name for tensor in graph.initializer} | {""}
+    for node in graph.node:
         if not constants.issuperset(node.input) or node.op_type in _NOT_FOLDED:
             continue
         constants.update(node.output)
