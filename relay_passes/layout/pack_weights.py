@@ -39,8 +39,8 @@ class PackWeights(ProposalRule):
     def match(self, view):
         """Yield every call of a kernel that takes a constant tensor."""
         for var, value in view.bindings.items():
-            is_call = op_name(value) == "relax.call_tir" and isinstance(view.mod[value.args[0]], tirx.PrimFunc)
-            if is_call and any(_is_weight(a) for a in _arguments(value)):
+            kernel = view.mod[value.args[0]] if op_name(value) == "relax.call_tir" else None
+            if isinstance(kernel, tirx.PrimFunc) and any(_is_weight(a) for a in _arguments(value)):
                 yield Site.make(self, view, var, {var}, {"call": var})
 
     def check(self, site):

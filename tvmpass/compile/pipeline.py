@@ -118,10 +118,16 @@ def run_pipeline(mod, job: Job):
         mod = job.stage("simplify-again", mod, lambda m: simplify(m, simplify_rules, job.sites, job.verifier))
     mod = job.stage("fusion", mod, lambda m: fuse(m, fusion_rules, job))
     origins = {name: _origins(mod, name) for name in relax_functions(mod)}
-    mod = job.stage("lower", mod, lambda m: lower(m, job.target, job.options))
+    mod = job.stage("lower", mod, lambda m: as_views(lower(m, job.target, job.options)))
     if packing_rules:
         mod = job.stage("pack", mod, lambda m: plan_layout(m, packing_rules, job, "PlanPacking"))
     return job.stage("schedule", mod, lambda m: schedule_kernels(m, job, origins))
+
+
+def as_views(mod):
+    """Make reshapes views again, before a schedule hides that they only copy."""
+    mod = relax.transform.RewriteDataflowReshape()(mod)
+    return relax.transform.DeadCodeElimination()(mod)
 
 
 def fuse(mod, rules, job: Job):
