@@ -20,7 +20,7 @@ import tvm
 import tvm_ffi
 from tvm import relax
 
-from relay_passes.purity import is_repeatable
+from tvmpass.core.analysis.purity import is_repeatable
 from tvmpass.core.legality import CROSSES_DATAFLOW_BLOCK, IMPURE
 from tvmpass.core.rule import SimplifyRule
 from tvmpass.core.site import Site, op_name

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from relay_passes.purity import is_pure
+from tvmpass.core.analysis.purity import is_pure
 from tvmpass.core.legality import IMPURE
 from tvmpass.core.rule import SimplifyRule
 from tvmpass.core.site import REMOVED, Site, op_name

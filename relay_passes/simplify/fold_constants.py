@@ -16,7 +16,7 @@ from typing import ClassVar
 import tvm
 from tvm import relax
 
-from relay_passes.purity import is_repeatable
+from tvmpass.core.analysis.purity import is_repeatable
 from tvmpass.core.constants import fold
 from tvmpass.core.decision import RefusalKind
 from tvmpass.core.legality import SYMBOLIC_SHAPE, UNKNOWN_SHAPE, shown

@@ -14,6 +14,7 @@ from typing import Any
 import tvm
 from tvm import relax, tirx
 
+from tvmpass.core.analysis.alias import VIEW_OPS
 from tvmpass.core.decision import Estimate
 from tvmpass.core.errors import last_line
 from tvmpass.core.options import Options
@@ -23,9 +24,6 @@ from tvmpass.core.site import Candidate, FunctionView, op_name
 from .grouping import Group, GroupFunction, group_function, lower
 from .latency import Latency, add
 from .schedule import ScheduledKernel, Scheduler
-
-FREE_OPS = frozenset({"relax.reshape", "relax.expand_dims", "relax.squeeze", "relax.flatten"})
-"""Operators that cost no kernel when built alone: the VM makes them views."""
 
 MAX_PREFIXES = 3
 """Of a site's nested candidates, how many are lowered; see `_worth_lowering`."""
@@ -190,4 +188,4 @@ def _worth_lowering(candidates: Sequence[Candidate]) -> list[Candidate]:
 
 def _free(view: FunctionView, var) -> bool:
     value = view.bindings[var]
-    return op_name(value) in FREE_OPS or isinstance(value, relax.TupleGetItem)
+    return op_name(value) in VIEW_OPS or isinstance(value, relax.TupleGetItem)

@@ -18,12 +18,14 @@ import tvm_ffi
 from tvm import relax, s_tir, tirx
 
 from tvmpass.catalogue import finish
+from tvmpass.core.analysis.types import elements
+from tvmpass.core.analysis.work import binding_work
 from tvmpass.core.decision import Refusal, RefusalKind
 from tvmpass.core.engine import NUMERIC
 from tvmpass.core.errors import TvmpassError, last_line
 from tvmpass.core.nest import as_int
 from tvmpass.core.options import Options
-from tvmpass.core.site import Candidate, FunctionView, Site, _variables, dtype_of, static_shape
+from tvmpass.core.site import Candidate, FunctionView, Site, _variables, dtype_of
 
 from .grouping import Group, GroupFunction, close_over, group_function, lower
 from .latency import Latency
@@ -336,25 +338,9 @@ def _alignment(left: GroupFunction, right: GroupFunction) -> str:
 
 
 def _work(made: GroupFunction) -> float:
-    """Bound the scalar operations of a cut-out from its shapes."""
-    total = 0.0
-    for binding in made.function.body.blocks[0].bindings:
-        value = binding.value
-        size = (
-            math.prod(static_shape(binding.var) or (1,))
-            if isinstance(binding.var.ty, relax.TensorType)
-            else 1
-        )
-        per_element = 1.0
-        if isinstance(value, relax.Call) and isinstance(value.op, tvm.ir.Op):
-            name = value.op.name
-            if name == "relax.matmul":
-                per_element = float((static_shape(value.args[0]) or (1,))[-1])
-            elif name.startswith("relax.nn.conv"):
-                weight = static_shape(value.args[1]) or (1,)
-                per_element = math.prod(weight) / max(1, max(weight[0], 1))
-        total += size * per_element
-    return total
+    """Count the scalar operations of a cut-out, symbolic dims at their example values."""
+    bindings = made.function.body.blocks[0].bindings
+    return sum(max(binding_work(b.var, b.value).flops, elements(b.var)) for b in bindings)
 
 
 def kernel_work(function: tirx.PrimFunc) -> float:

@@ -15,6 +15,7 @@ import tvm
 import tvm_ffi
 from tvm import relax
 
+from .analysis import Analyses
 from .decision import ALWAYS, Decision, Refusal, RefusalKind
 from .errors import TvmpassError, last_line
 from .rebuild import normalize, replace_values, tidy
@@ -107,13 +108,13 @@ def simplify(
     one entry per rule.  Returns the new module; decisions go to the ledger of
     ``sites``, which also remembers sites from an earlier call.
     """
-    sites, views = sites or Sites(Ledger()), Views()
+    sites, analyses = sites or Sites(Ledger()), Analyses(mod)
     for rule in rules:
         sites.ledger.met(rule.name, 0)
     for _ in range(MAX_SWEEPS):
         changed = False
         for rule in rules:
-            settle = partial(_settle, rule=rule, sites=sites, views=views, verifier=verifier)
+            settle = partial(_settle, rule=rule, sites=sites, analyses=analyses, verifier=verifier)
             mod, applied = run_as_pass(rule, mod, settle, skipped=False)
             changed |= applied
         if not changed:
@@ -154,27 +155,14 @@ def run_as_pass(rule, mod, body, skipped: Any = None):
     return result, box.get("info", skipped)
 
 
-class Views:
-    """Keeps the view of each function until the module changes."""
-
-    def __init__(self):
-        self._mod = None
-        self._views: dict[str, FunctionView] = {}
-
-    def get(self, mod, name: str) -> FunctionView:
-        if self._mod is None or not mod.same_as(self._mod):
-            self._mod, self._views = mod, {}
-        if name not in self._views:
-            self._views[name] = FunctionView(mod, name)
-        return self._views[name]
-
-
-def _settle(mod, rule, sites: Sites, views: Views, verifier):
+def _settle(mod, rule, sites: Sites, analyses: Analyses, verifier):
     """Sweep one rule over all functions until it applies nowhere."""
     ever = False
+    analyses.after(mod)
     for name in relax_functions(mod):
         for _ in range(MAX_SWEEPS):
-            mod, applied, waiting = _sweep(mod, name, rule, sites, views, verifier)
+            mod, applied, waiting = _sweep(mod, name, rule, sites, analyses, verifier)
+            analyses.after(mod, rule.preserves)
             ever |= applied
             if not applied and not waiting:
                 break
@@ -183,10 +171,10 @@ def _settle(mod, rule, sites: Sites, views: Views, verifier):
     return mod, ever
 
 
-def _sweep(mod, name: str, rule: SimplifyRule, sites: Sites, views: Views, verifier):
+def _sweep(mod, name: str, rule: SimplifyRule, sites: Sites, analyses: Analyses, verifier):
     if isinstance(rule, ProposalRule):
         raise TypeError(f"{rule.name} is a proposal rule: the planner runs it, not simplify()")
-    view = views.get(mod, name)
+    view = analyses.get("uses", name)
     accepted: list[tuple[Site, list, Any]] = []
     waiting: list[tuple[Site, Site]] = []
     roots: dict[Any, Site] = {}

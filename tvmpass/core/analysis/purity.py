@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import tvm
 from tvm import relax
 
-from tvmpass.core.site import op_name
+from ..site import FunctionView, op_name
 
 _EFFECTS = frozenset(
     {
@@ -48,3 +50,17 @@ def is_repeatable(value) -> bool:
     if isinstance(value, relax.Call) and name is None:
         return False
     return is_pure(value) and name not in _RANDOM and name != "relax.call_pure_packed"
+
+
+@dataclass(frozen=True)
+class Purity:
+    """The variables whose values are free of effects, and those that always repeat."""
+
+    pure: frozenset[relax.Var]
+    repeatable: frozenset[relax.Var]
+
+
+def find_purity(view: FunctionView) -> Purity:
+    """Sort the bindings of a function by whether they have effects."""
+    pure = frozenset(var for var, value in view.bindings.items() if is_pure(value))
+    return Purity(pure, frozenset(var for var in pure if is_repeatable(view.bindings[var])))
