@@ -43,7 +43,7 @@ XGBOOST = [
 ]
 
 BENCH = ["onnxruntime>=1.20", "pillow>=10"]
-TEST = ["pytest>=8", "pytest-xdist>=3.5", "hypothesis>=6.100", *BENCH]
+TEST = ["pytest>=8", "pytest-xdist>=3.5", "pytest-timeout>=2.3", "hypothesis>=6.100", *BENCH]
 
 EXTRAS = {
     "cuda": [
