@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from onnx import TensorProto
 from onnx.reference import ReferenceEvaluator
 
 from tests.frontends.models import model, node, run, value
@@ -227,4 +228,118 @@ def test_a_run_time_limit_is_refused_not_ignored():
     inputs = [value("b", [1, 4, 4]), value("s", [1, 1, 4]), value("k", [], "int64")]
     made = model([node("NonMaxSuppression", ["b", "s", "k"], ["y"], "nms")], inputs, ["y"])
     with pytest.raises(TvmpassError, match="node 'nms'"):
+        load_onnx(made)
+
+
+COORDINATES = "coordinate_transformation_mode"
+RESIZES = [
+    ({"mode": "nearest"}, "scales", [1, 1, 2, 3]),
+    ({"mode": "nearest", "nearest_mode": "ceil", COORDINATES: "asymmetric"}, "scales", [1, 1, 0.6, 1]),
+    ({"mode": "linear"}, "scales", [1, 1, 0.6, 0.6]),
+    ({"mode": "linear", COORDINATES: "align_corners"}, "sizes", [1, 2, 7, 9]),
+    ({"mode": "linear", COORDINATES: "half_pixel_symmetric"}, "scales", [1, 1, 0.7, 2.1]),
+    ({"mode": "linear", "antialias": 1}, "scales", [1, 1, 0.5, 0.4]),
+    ({"mode": "cubic"}, "scales", [1, 1, 0.8, 1.3]),
+    ({"mode": "cubic", "cubic_coeff_a": -0.5, "exclude_outside": 1}, "scales", [1, 1, 1.5, 0.8]),
+    ({"mode": "cubic", "antialias": 1}, "scales", [1, 1, 0.6, 0.6]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("attributes", "kind", "numbers"), RESIZES)
+def test_resize(attributes, kind, numbers):
+    x = RNG.standard_normal((1, 2, 5, 6)).astype("float32")
+    array = np.array(numbers, np.float32 if kind == "scales" else np.int64)
+    inputs = ["x", "", kind] if kind == "scales" else ["x", "", "", kind]
+    _check(
+        node("Resize", inputs, ["out0"], **attributes),
+        {"x": x},
+        {kind: array},
+        opset=19,
+        rtol=1e-4,
+        atol=1e-5,
+    )
+
+
+@pytest.mark.parametrize("policy", ["stretch", "not_larger", "not_smaller"])
+def test_resize_of_some_axes(policy):
+    x = RNG.standard_normal((1, 2, 5, 6)).astype("float32")
+    one = node(
+        "Resize", ["x", "", "", "s"], ["out0"], mode="nearest", axes=[3, 2], keep_aspect_ratio_policy=policy
+    )
+    made = model([one], [value("x", list(x.shape))], ["out0"], {"s": np.array([9, 10])}, opset=19)
+    factors = {"stretch": (2.0, 1.5), "not_larger": (1.5, 1.5), "not_smaller": (2.0, 2.0)}[policy]
+    (got,) = run(load_onnx(made), x)
+    expected = x
+    for axis, factor in zip((2, 3), factors):
+        length = x.shape[axis]
+        where = (np.arange(int(length * factor + 0.5)) + 0.5) / factor - 0.5
+        expected = np.take(expected, np.clip(np.ceil(where - 0.5), 0, length - 1).astype(int), axis)
+    assert np.array_equal(got, expected)
+
+
+def test_old_upsample():
+    x = RNG.standard_normal((1, 1, 2, 3)).astype("float32")
+    nodes = [node("Upsample", ["x", "s"], ["y"], mode="nearest")]
+    made = model(nodes, [value("x", [1, 1, 2, 3])], ["y"], {"s": np.array([1, 1, 2, 3], np.float32)}, opset=9)
+    assert np.array_equal(run(load_onnx(made), x)[0], x.repeat(2, 2).repeat(3, 3))
+
+
+@pytest.mark.parametrize("axis", [-1, 0, 1])
+def test_one_hot(axis):
+    indices = np.array([[1, -1, 9], [0, 3, -9]], np.int64)
+    constants = {"depth": np.array(4), "values": np.array([2.0, 5.0], np.float32)}
+    made = model(
+        [node("OneHot", ["i", "depth", "values"], ["y"], axis=axis)],
+        [value("i", [2, 3], "int64")],
+        ["y"],
+        constants,
+    )
+    positions = np.arange(4)
+    hit = np.where(indices < 0, indices + 4, indices)[..., None] == positions
+    expected = np.moveaxis(np.where(hit, 5.0, 2.0), -1, axis).astype(np.float32)
+    assert np.array_equal(run(load_onnx(made), indices)[0], expected)
+
+
+@pytest.mark.parametrize(("base", "power"), [("float32", "int64"), ("int64", "float32"), ("int32", "int32")])
+def test_pow_of_mixed_types(base, power):
+    arrays = {"a": np.array([1, 2, 3], base), "b": np.array([4, 5, 6], power)}
+    made = model([node("Pow", ["a", "b"], ["y"])], [value("a", [3], base), value("b", [3], power)], ["y"])
+    (got,) = run(load_onnx(made), *arrays.values())
+    assert got.dtype == base and got.tolist() == [1, 32, 729]
+
+
+def test_split_with_an_empty_part():
+    x = np.arange(6, dtype=np.float32)
+    one = node("Split", ["x", "s"], ["a", "b", "c"])
+    made = model([one], [value("x", [6])], ["a", "b", "c"], {"s": np.array([2, 0, 4])})
+    assert [part.tolist() for part in run(load_onnx(made), x)] == [[0, 1], [], [2, 3, 4, 5]]
+
+
+def test_suppression_keeps_a_box_at_the_threshold():
+    boxes = np.array([[[0, 0, 1, 1], [0, 0, 1, 0.5]]], np.float32)
+    scores = np.array([[[0.9, 0.8]]], np.float32)
+    constants = {"k": np.array(5), "iou": np.array([0.5], np.float32), "s": np.array([0.0], np.float32)}
+    one = node("NonMaxSuppression", ["b", "c", "k", "iou", "s"], ["y"])
+    made = model([one], [value("b", [1, 2, 4]), value("c", [1, 1, 2])], ["y"], constants)
+    assert run(load_onnx(made), boxes, scores)[0].tolist() == [[0, 0, 0], [0, 0, 1]]
+
+
+def test_cumulative_product_hardmax_and_reversed_sequences():
+    x = RNG.standard_normal((3, 4)).astype("float32")
+    made = model([node("Hardmax", ["x"], ["y"])], [value("x", [3, 4])], ["y"])
+    assert np.array_equal(run(load_onnx(made), x)[0], np.eye(4, dtype="float32")[x.argmax(1)])
+    nodes = [node("ReverseSequence", ["x", "n"], ["y"], time_axis=1, batch_axis=0)]
+    made = model(nodes, [value("x", [3, 4])], ["y"], {"n": np.array([1, 3, 4])})
+    expected = np.stack([np.concatenate([row[:n][::-1], row[n:]]) for row, n in zip(x, [1, 3, 4])])
+    assert np.array_equal(run(load_onnx(made), x)[0], expected)
+
+
+@pytest.mark.parametrize("element", ["FLOAT8E4M3FN", "INT4"])
+def test_element_types_without_exact_storage_are_refused(element):
+    kind = getattr(TensorProto, element)
+    one = node("Cast", ["x"], ["q"], "squeeze", to=kind)
+    made = model([one, node("Cast", ["q"], ["y"], to=1)], [value("x", [2])], ["y"], opset=21)
+    with pytest.raises(
+        TvmpassError, match=f"element types that are not supported: {element.lower()} .squeeze."
+    ):
         load_onnx(made)

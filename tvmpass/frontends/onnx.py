@@ -12,7 +12,7 @@ import tvm
 from .onnx_check import check_supported, check_types, check_valid
 from .onnx_convert import convert
 from .onnx_expand import inline_functions
-from .onnx_fix import EXPANDED
+from .onnx_fix import expanded_operators
 from .onnx_prepare import fold, freeze_inputs, name_nodes
 from .onnx_read import read_model
 from .onnx_shapes import Dim, fix_shapes, model_inputs
@@ -42,8 +42,10 @@ def load_onnx(
     freeze_inputs(proto.graph)
     inputs = [value.name for value in model_inputs(proto.graph)]
     outputs = [value.name for value in proto.graph.output]
-    proto = fold(inline_functions(proto, EXPANDED))
-    mod = convert(proto, fixed, where)
+    proto = inline_functions(proto, expanded_operators())
+    # A body may lead to operators that its own name did not show.
+    check_supported(proto, where)
+    mod = convert(fold(proto), fixed, where)
     main = mod["main"].with_attrs(
         {"tvmpass.inputs": json.dumps(inputs), "tvmpass.outputs": json.dumps(outputs)}
     )

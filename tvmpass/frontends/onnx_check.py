@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import cache
 
 import onnx
-from onnx import TensorProto, defs
+from onnx import TensorProto
 
 from tvmpass.core.errors import TvmpassError
 
-from .onnx_fix import CONVERTERS, EXPANDED
+from .onnx_fix import CONVERTERS, expanded_operators, stock_operators
 
 STANDARD = ("", "ai.onnx")
 # Operators of ONNX Runtime's own domain for which the importer has a converter.
@@ -25,6 +24,7 @@ MICROSOFT = {
     "DequantizeLinear",
     "SkipLayerNormalization",
 }
+_WITH_SUBGRAPHS = {"If"}
 _SHOWN = 20
 _ELEMENT_TYPES = {
     getattr(TensorProto, name)
@@ -110,26 +110,9 @@ def all_nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
 def is_supported(domain: str, operator: str) -> bool:
     """Return True where a converter or a function body exists for the operator."""
     if domain in STANDARD:
-        return (
-            operator in CONVERTERS
-            or operator in EXPANDED
-            or operator in _stock()
-            or operator in ("If", "Constant")
-        )
+        known = (CONVERTERS, stock_operators(), expanded_operators(), _WITH_SUBGRAPHS)
+        return any(operator in names for names in known)
     return domain == "com.microsoft" and operator in MICROSOFT
-
-
-@cache
-def _stock() -> frozenset[str]:
-    from tvm.relax.frontend.onnx import onnx_frontend
-
-    return frozenset(onnx_frontend._get_convert_map())
-
-
-def has_body(operator: str) -> bool:
-    """Return True where the ONNX standard defines the operator by a function body."""
-    schema = defs.get_schema(operator) if defs.has(operator) else None
-    return schema is not None and (schema.has_function or schema.has_context_dependent_function)
 
 
 def _names(names: list[str]) -> str:

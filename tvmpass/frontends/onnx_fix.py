@@ -9,6 +9,11 @@ importer.
 
 from __future__ import annotations
 
+from functools import cache
+
+from onnx import defs
+from tvm.relax.frontend.onnx import onnx_frontend
+
 from .onnx_fix_conv import CONVOLUTIONS
 from .onnx_fix_elementwise import ELEMENTWISE
 from .onnx_fix_norm import NORMALISATION
@@ -18,19 +23,23 @@ from .onnx_fix_shape import SHAPES
 
 CONVERTERS = {**CONVOLUTIONS, **ELEMENTWISE, **NORMALISATION, **RESIZING, **SELECTION, **SHAPES}
 
-# Operators that are replaced by the function body of the ONNX standard: the
-# stock importer has no converter, or one of another meaning (its Attention is
-# that of ONNX Runtime's own domain).
-EXPANDED = frozenset(
-    {
-        "Attention",
-        "BlackmanWindow",
-        "CenterCropPad",
-        "HammingWindow",
-        "HannWindow",
-        "NegativeLogLikelihoodLoss",
-        "RotaryEmbedding",
-        "SoftmaxCrossEntropyLoss",
-        "SwiGLU",
+
+@cache
+def stock_operators() -> frozenset[str]:
+    """Return the operators that the stock importer converts."""
+    return frozenset(onnx_frontend._get_convert_map())
+
+
+@cache
+def expanded_operators() -> frozenset[str]:
+    """Return the standard operators that are replaced by their function body.
+
+    They have no converter, or the stock one has another meaning: its Attention
+    is that of ONNX Runtime's own domain.
+    """
+    bodies = {
+        schema.name
+        for schema in defs.get_all_schemas_with_history()
+        if not schema.domain and (schema.has_function or schema.has_context_dependent_function)
     }
-)
+    return frozenset((bodies - stock_operators() - set(CONVERTERS)) | {"Attention"})
