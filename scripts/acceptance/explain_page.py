@@ -97,13 +97,14 @@ def look(browser: str, page: Path, base: Path) -> dict:
     dom = dumped.stdout
     title = re.search(r"<title>(.*?)</title>", dom, re.DOTALL)
     net = log.read_text(errors="replace") if log.exists() else ""
+    # What the browser itself fetches (updates, dictionaries) is not the page's doing.
     own_hosts = ("chrome:", "devtools:", "data:")
     requests = sorted(
         {
             url
             for url in re.findall(r'"url":"([^"]+)"', net)
             if not url.startswith((*own_hosts, "file:"))
-            and not re.match(r"https?://([\w-]+\.)*(google|googleapis|gstatic|chromium)\.(com|org)", url)
+            and not re.match(r"https?://([\w-]+\.)*(google|googleapis|gstatic|gvt1|chromium)\.(com|org)", url)
         }
     )
     return {
