@@ -29,9 +29,7 @@ def uniform_of(view: FunctionView, expr) -> np.generic | None:
     if array is None or array.size == 0:
         return None
     first = array.reshape(-1)[0]
-    if array.size > 1 and (array.reshape(-1)[-1] != first or not _same_bits(array, first)):
-        return None
-    return first
+    return first if array.size == 1 or _same_bits(array) else None
 
 
 def number_of(view: FunctionView, expr) -> float | None:
@@ -87,9 +85,7 @@ def axes_of_transpose(call) -> list[int]:
     return [int(a) % rank for a in axes] if axes is not None else list(range(rank))[::-1]
 
 
-def _same_bits(array: np.ndarray, first: np.generic) -> bool:
-    kind = np.dtype(f"u{array.dtype.itemsize}") if array.dtype.itemsize in (1, 2, 4, 8) else None
-    if kind is None:
-        return bool((array == first).all())
-    bits = np.ascontiguousarray(array).reshape(-1).view(kind)
-    return bool((bits == bits[0]).all())
+def _same_bits(array: np.ndarray) -> bool:
+    """Return True where all elements are equal bit for bit: NaN equals itself, zeros differ by sign."""
+    rows = np.ascontiguousarray(array).reshape(-1, 1).view(np.uint8)
+    return bool((rows[-1] == rows[0]).all() and (rows == rows[0]).all())

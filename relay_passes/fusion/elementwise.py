@@ -12,9 +12,10 @@ Dtypes.  A group may change dtype along the way (astype, comparisons): loops do
 not care.  Integer divide, floor_divide, mod and floor_mod keep their guard
 against a zero divisor, because the guard is part of their legalisation.
 
-Not elementwise, though they look it: dropout (random), cumsum and cumprod
-(order), one_hot and take (data-dependent reads), broadcast_to (a movement: an
-anchor of its own, since its result is larger than what it reads).
+Not elementwise, though they look it: ewise_fma (TVM has no lowering for it),
+dropout (random), cumsum and cumprod (order), one_hot and take (data-dependent
+reads), broadcast_to (a movement: an anchor of its own, since its result is
+larger than what it reads).
 """
 
 from __future__ import annotations
@@ -38,7 +39,6 @@ ARITHMETIC = (
     "abs",
     "sign",
     "square",
-    "ewise_fma",
     "log_add_exp",
     "clip",
 )

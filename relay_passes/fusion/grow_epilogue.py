@@ -35,7 +35,7 @@ SHAPE_CHANGES = RefusalKind(
 )
 
 CONTRACTIONS = ("matmul", "einsum", *(f"nn.conv{d}d{t}" for d in (1, 2, 3) for t in ("", "_transpose")))
-REDUCTIONS = ("sum", "mean", "max", "min", "prod", "variance", "std", "argmax", "argmin", "cumsum", "cumprod")
+REDUCTIONS = ("sum", "mean", "max", "min", "prod", "variance", "std", "argmax", "argmin")
 POOLINGS = tuple(f"nn.{kind}_pool{d}d" for kind in ("max", "avg", "adaptive_avg") for d in (1, 2, 3))
 NORMS = ("nn.softmax", "nn.log_softmax", "nn.layer_norm", "nn.rms_norm", "nn.group_norm", "nn.instance_norm")
 MOVEMENTS = (
@@ -51,8 +51,6 @@ MOVEMENTS = (
     "image.resize2d",
     "gather_elements",
     "gather_nd",
-    "nn.pixel_shuffle",
-    "one_hot",
 )
 """Reshapes are not among them: they cost nothing by themselves, a kernel would."""
 

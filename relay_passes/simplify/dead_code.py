@@ -22,6 +22,7 @@ class DeadCode(SimplifyRule):
     """Remove bindings that nothing reads."""
 
     refusals: ClassVar = (IMPURE,)
+    preserves: ClassVar = frozenset({"types", "alias", "constants", "dominance", "purity"})
 
     def match(self, view):
         """Yield every binding that is read by dead bindings only.
