@@ -40,14 +40,17 @@ from collect_graphs import make_graph
 from tvm import tirx
 
 from relay_passes import fusion
+from schedules.cpu.pack import packing
 from tir_passes.recipes import RECIPE_VERSION, apply_recipe, finish, recipes
 from tvmpass.compile.canonical import canonicalize
 from tvmpass.compile.grouping import Group, group_function, lower
 from tvmpass.compile.latency import Latency
-from tvmpass.compile.pricing import FREE_OPS, cut_out
-from tvmpass.compile.schedule import Scheduler
+from tvmpass.compile.pricing import cut_out
+from tvmpass.compile.schedule import Scheduler, is_schedulable
 from tvmpass.compile.target import parse_target
+from tvmpass.core.analysis.alias import VIEW_OPS
 from tvmpass.core.decision import Refusal
+from tvmpass.core.kernels import classify
 from tvmpass.core.options import Options
 from tvmpass.core.site import FunctionView, op_name, outputs_of
 from tvmpass.cost.dataset import header
@@ -56,14 +59,14 @@ from tvmpass.cost.features import INDEX
 from tvmpass.cost.learned import MODEL_SUFFIX
 from tvmpass.version import VERSION
 
-BATCH = 6
+BATCH = 4
 """Graphs lowered and compiled together."""
 
 MAX_CANDIDATES = 4
 """Candidates measured per graph, besides leaving it unfused."""
 
-EXTRA_RECIPES = 1
-"""Recipes measured per kernel besides the library's own choice, at random."""
+EXTRA_RECIPES = 0.3
+"""Share of the kernels of which another recipe than the library's choice is measured too."""
 
 SLOT_US = 400.0
 ROUNDS = 7
@@ -151,7 +154,7 @@ class Collector:
             functions.setdefault(made.key, made)
             return made.key
 
-        alone = {v: part([v], "part") for v in view.bindings if op_name(view.bindings[v]) not in FREE_OPS}
+        alone = {v: part([v], "part") for v in view.bindings if op_name(view.bindings[v]) not in VIEW_OPS}
         cuts = [Cut("off", list(alone.values()))]
         candidates = self.candidates(view)
         order = list(view.bindings)
@@ -195,7 +198,12 @@ class Collector:
             return {**self.lower(dict(items[:half])), **self.lower(dict(items[half:]))}
 
     def forms(self, function: tirx.PrimFunc) -> Iterator[Measured]:
-        """Yield a kernel as the library schedules it, then with other recipes."""
+        """Yield a kernel as the library schedules it, with other recipes, and with its weight packed."""
+        yield from self.recipes_of(function)
+        if is_schedulable(function) and (packed := packing(classify(function), self.target)) is not None:
+            yield from self.recipes_of(packed.pack_function(function))
+
+    def recipes_of(self, function: tirx.PrimFunc) -> Iterator[Measured]:
         try:
             made = self.scheduler.schedule(function)
         except Exception as error:  # a schedule that raises is a fault to count, not the end
@@ -206,7 +214,8 @@ class Collector:
         yield Measured(key, made.kernel.kind, used, made.function, made.features)
         others = [r for r in recipes(made.kernel, self.target, self.options) if str(r) != used]
         plain = made.kernel.func
-        for index in self.rng.permutation(len(others))[:EXTRA_RECIPES].tolist():
+        extra = int(self.rng.random() < EXTRA_RECIPES)
+        for index in self.rng.permutation(len(others))[:extra].tolist():
             try:
                 result = apply_recipe(others[index], plain, self.target)
                 if isinstance(result, Refusal):
@@ -399,6 +408,7 @@ def main() -> int:
     parser.add_argument("--train", action="store_true", help="fit the model of the same name afterwards")
     arguments = parser.parse_args()
 
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends as Ctrl-C does, with the worker
     target = parse_target(arguments.target, 1)
     name = device_class(target, 1)
     out = arguments.out or ROOT / "tuning_logs" / f"{name}.jsonl"

@@ -20,8 +20,15 @@ def test_price_grows_with_size():
     assert DEVICE.launch_us < _us(unary(16, 64)) < _us(unary(64, 64)) < _us(unary(1024, 64))
 
 
-def test_scalar_curves_cost_more_than_vectorised():
-    assert _us(unary(64, 512, vectorised=False)) > 2 * _us(unary(64, 512))
+def test_scalar_arithmetic_costs_more_than_vectorised():
+    def polynomial(x):
+        return ((x * 0.5 + 1.0) * x + 2.0) * x + 3.0
+
+    assert _us(unary(64, 512, polynomial, vectorised=False)) > 2 * _us(unary(64, 512, polynomial))
+
+
+def test_a_curve_left_as_a_call_is_scalar_either_way():
+    assert _us(unary(64, 512)) > 64 * 512 * DEVICE.libm_ns / 1000
 
 
 def test_a_wider_tile_is_faster():

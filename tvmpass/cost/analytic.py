@@ -12,11 +12,12 @@ from .features import FEATURE_NAMES, INDEX, amounts
 from .operations import INTRINSIC_CLASSES
 
 _FMA_LATENCY = 4.0
-_OPS_PER_CYCLE = 2.0
-_DIV_CYCLES = 5.0
+_OPS_PER_CYCLE = 3.0
+_LOADS_PER_CYCLE = 2.0
+_DIV_CYCLES = 4.0
+_ROOT_CYCLES = 6.0
 _INTEGER_DIV_CYCLES = 8.0
-_VECTOR_INTRINSIC_CYCLES = {"root": 6.0, "exp": 12.0, "sigmoid": 18.0, "tanh": 18.0, "erf": 16.0, "log": 16.0}
-_OTHER_INTRINSIC_CYCLES = 40.0
+_ITERATION_CYCLES = 0.5
 _OVERLAP = 0.7
 """The share of the shorter of compute and memory time that hides behind the longer."""
 
@@ -37,7 +38,7 @@ def analytic_us_many(rows: np.ndarray, device: Device) -> np.ndarray:
     a = {name: values[:, INDEX[name]] for name in FEATURE_NAMES}
     lanes = np.clip(a["lanes"], 1.0, device.vector_bytes / 4)
     cycles = _arithmetic(a, lanes, device) + _moves(a, lanes)
-    cycles += a["iterations"] + 0.5 * (a["guard"] + a["guard.v"])
+    cycles += _ITERATION_CYCLES * (a["iterations"] + a["guard"] + a["guard.v"])
     compute = cycles / (device.ghz * 1e3)
     memory = (
         a["from_l2_bytes"] / device.l2_gbps
@@ -55,17 +56,19 @@ def _arithmetic(a: dict[str, np.ndarray], lanes: np.ndarray, device: Device) -> 
     simple = a["add"] + a["mul"] - a["fma"] + a["select"] + a["cast"] + a["branch"]
     cycles = cycles + simple / _OPS_PER_CYCLE
     cycles += _DIV_CYCLES * (a["div"] + 2.0 * a["div.v"] / lanes)
+    cycles += _ROOT_CYCLES * (a["root"] + 2.0 * a["root.v"] / lanes)
     cycles += _INTEGER_DIV_CYCLES * (a["idiv"] + a["idiv.v"])
-    libm = device.libm_ns * device.ghz
+    # What scheduling does not spell out as arithmetic is called once per element, vectorised or not.
+    calls = a["call"] + a["call.v"]
     for name in INTRINSIC_CLASSES:
-        each = _VECTOR_INTRINSIC_CYCLES.get(name, _OTHER_INTRINSIC_CYCLES)
-        cycles += a[name + ".v"] / lanes * each + a[name] * (each if name == "root" else libm)
-    return cycles + libm * (a["call"] + a["call.v"])
+        if name != "root":
+            calls = calls + a[name] + a[name + ".v"]
+    return cycles + device.libm_ns * device.ghz * calls
 
 
 def _moves(a: dict[str, np.ndarray], lanes: np.ndarray) -> np.ndarray:
-    loads = (a["load.unit.v"] / lanes + a["load.same"] + a["load.same.v"] / lanes) / _OPS_PER_CYCLE
-    loads += (a["load.unit"] + a["load.strided"]) / _OPS_PER_CYCLE + a["load.gather"]
+    loads = (a["load.unit.v"] / lanes + a["load.same"] + a["load.same.v"] / lanes) / _LOADS_PER_CYCLE
+    loads += (a["load.unit"] + a["load.strided"]) / _LOADS_PER_CYCLE + a["load.gather"]
     loads += a["load.strided.v"] + 1.5 * a["load.gather.v"]
     stores = a["store.unit.v"] / lanes + a["store.same"] + a["store.same.v"] + a["store.unit"]
     stores += a["store.strided"] + a["store.gather"] + 1.5 * (a["store.strided.v"] + a["store.gather.v"])

@@ -42,13 +42,12 @@ class Device:
     l1_bytes: int = 32 << 10
     l2_bytes: int = 1 << 20
     l3_bytes: int = 32 << 20
-    ghz: float = 3.0
+    ghz: float = 3.5
     fma_units: float = 2.0
-    l1_gbps: float = 150.0
-    l2_gbps: float = 70.0
-    l3_gbps: float = 30.0
-    dram_gbps: float = 15.0
-    libm_ns: float = 5.0
+    l2_gbps: float = 150.0
+    l3_gbps: float = 80.0
+    dram_gbps: float = 25.0
+    libm_ns: float = 2.5
     """One call of a scalar exp, tanh, erf or the like."""
     launch_us: float = 1.2
     """One kernel call from the virtual machine, beyond the kernel itself."""

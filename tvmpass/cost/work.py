@@ -8,6 +8,7 @@ generator's common-subexpression and loop-invariant passes make of it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 import tvm
@@ -69,7 +70,8 @@ class _Walker:
         self.read_here: set[int] = set()
         self.accumulator = 0
         self.accesses: list[Access] = []
-        self.prefix: list[float] = [1.0]
+        self.extents: list[float] = []
+        self.times_of: dict[int, float] = {}
         self.vector = -1
         self.fast = -1
 
@@ -154,11 +156,11 @@ class _Walker:
         kind = int(loop.kind)
         self.environment[hash(loop.loop_var)] = {len(self.loops): 1.0}
         self.loops.append(Loop(extent, kind))
-        self.prefix.append(self.prefix[-1] * extent)
+        self.extents.append(extent)
         work = self.work
         work.depth = max(work.depth, len(self.loops))
         if kind in (SERIAL, PARALLEL):
-            work.count("iterations", self.prefix[-1])
+            work.count("iterations", math.prod(self.extents))
         if kind in (PARALLEL, THREAD):
             parallel = extent
             for outer in self.loops[:-1]:
@@ -166,7 +168,7 @@ class _Walker:
             work.parallel = max(work.parallel, parallel)
         self.statement(loop.body)
         self.loops.pop()
-        self.prefix.pop()
+        self.extents.pop()
 
     def _block(self, realize) -> None:
         block = realize.block
@@ -198,12 +200,10 @@ class _Walker:
             loop.reduces = False
 
     def _init(self, init) -> None:
-        whole = self.prefix
-        self.prefix = [1.0]
-        for loop in self.loops:
-            self.prefix.append(self.prefix[-1] * (1.0 if loop.reduces else loop.extent))
+        whole = self.extents
+        self.extents = [1.0 if loop.reduces else loop.extent for loop in self.loops]
         self.statement(init)
-        self.prefix = whole
+        self.extents = whole
 
     def _guard(self, mask: int) -> None:
         self._enter_statement()
@@ -214,13 +214,26 @@ class _Walker:
         self.seen = {}
         self.visited = {}
         self.sizes = {}
+        self.times_of = {}
         self.read_here = set()
         self.accesses = []
         self.vector = next((i for i, loop in enumerate(self.loops) if loop.kind == VECTORIZED), -1)
         self.fast = self.vector if self.vector >= 0 else len(self.loops) - 1
 
     def _times(self, mask: int) -> float:
-        return self.prefix[min(mask.bit_length(), len(self.prefix) - 1)]
+        """Return how often a value that depends on the loops of ``mask`` is computed.
+
+        Inner loops that it does not depend on are left out (it moves before
+        them), and so are unrolled ones further out (their copies are shared).
+        """
+        times = self.times_of.get(mask)
+        if times is None:
+            times = 1.0
+            for depth in range(min(mask.bit_length(), len(self.loops))):
+                if mask >> depth & 1 or self.loops[depth].kind not in (UNROLLED, VECTORIZED):
+                    times *= self.extents[depth]
+            self.times_of[mask] = times
+        return times
 
     def count(self, what: str, mask: int) -> None:
         vector = self.vector >= 0 and mask >> self.vector & 1
