@@ -286,3 +286,15 @@ def test_inside_a_primitive_function():
     data = np.random.default_rng(4).standard_normal((3, 4)).astype("float32")
     got = relax.VirtualMachine(built, tvm.cpu())["main"](tvm.runtime.tensor(data)).numpy()
     np.testing.assert_allclose(got, np.maximum(_softmax(data, 1), 0.25), rtol=1e-6)
+
+
+def test_a_write_out_of_range_is_clamped():
+    x, update = np.zeros((3, 4), "float32"), np.array([[1, 2, 3]], "float32")
+    index = np.array([[0, 9, -9]], "int64")
+    (got,) = run(
+        _module(lambda d, i, u: op.scatter_elements(d, i, u, axis=1), x, index, update), x, index, update
+    )
+    assert got[0].tolist() == [3.0, 0.0, 0.0, 2.0] and not got[1:].any()
+    pairs, values = np.array([[1, 1], [7, -8]], "int64"), np.array([5, 6], "float32")
+    (got,) = run(_module(lambda d, i, u: op.scatter_nd(d, i, u), x, pairs, values), x, pairs, values)
+    assert got[1, 1] == 5.0 and np.count_nonzero(got) == 2

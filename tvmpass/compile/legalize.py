@@ -36,7 +36,7 @@ def legalize_map(options: Options, target) -> dict[str, Legalize]:
         **activations(),
         **reductions(nan=not options.fast_math),
         **normalisations(),
-        **indexing(),
+        **indexing(stock),
     }
     if not options.fast_math:
         made.update(nan_operators(stock))

@@ -6,7 +6,9 @@ indices have been made positive by the importer.)
 
 from __future__ import annotations
 
-import numpy as np
+import math
+from collections.abc import Callable
+
 from tvm import relax, te, tirx, topi
 
 from tvmpass.core.constants import constant_array
@@ -16,42 +18,48 @@ from .legalize_elementwise import Legalize
 _MANY_SYMBOLS = 3
 
 
-def _in_range(indices, extent) -> bool:
+def _in_range(indices, extent: int | None) -> bool:
     array = constant_array(indices)
-    if array is None or not isinstance(extent, (int, tirx.IntImm)):
+    if array is None or extent is None:
         return False
-    return array.size == 0 or (array.min() >= 0 and array.max() < int(extent))
+    return array.size == 0 or (array.min() >= 0 and array.max() < extent)
 
 
 def _take(bb, call):
     data, indices = call.args
     axis, mode = call.attrs.axis, str(call.attrs.mode)
-    shape = getattr(data.ty.shape, "values", None)
-    if mode == "fast":
-        extent = None
-        if shape is not None:
-            extent = shape[int(axis)] if axis is not None else _product(shape)
-        mode = "fast" if extent is not None and _in_range(indices, extent) else "clip"
+    if mode not in ("fast", "clip"):
+        return None
     array = constant_array(indices)
+    inside = _in_range(indices, _extent(data, axis))
+
+    def take(x, index):
+        along = axis
+        if along is None:
+            x, along = topi.reshape(x, [_te_product(x.shape)]), 0
+        along = int(along) % len(x.shape)
+        rank = len(index.shape) if isinstance(index, te.Tensor) else 0
+        shape = [*x.shape[:along], *(index.shape if rank else []), *x.shape[along + 1 :]]
+
+        def compute(*i):
+            at = index(*i[along : along + rank]) if isinstance(index, te.Tensor) else index
+            at = at if inside else _clamp(at, x.shape[along])
+            return x(*i[:along], at, *i[along + rank :])
+
+        return te.compute(shape, compute, name="T_take")
+
     if array is not None and array.ndim == 0:
         # A scalar index is a number in the kernel, not a buffer.
         indices = tirx.const(array.item(), str(array.dtype))
-    if not isinstance(indices, relax.Expr) or not isinstance(getattr(indices, "ty", None), relax.TensorType):
-        return bb.call_te(_take_one, data, indices, axis, primfunc_name_hint="take")
-    return bb.call_te(topi.take, data, indices, axis, mode=mode, primfunc_name_hint="take")
+    return bb.call_te(take, data, indices, primfunc_name_hint="take")
 
 
-def _product(dims):
-    return int(np.prod([int(d) for d in dims])) if all(isinstance(d, tirx.IntImm) for d in dims) else None
-
-
-def _take_one(data: te.Tensor, index, axis):
-    if axis is None:
-        data, axis = topi.reshape(data, [_te_product(data.shape)]), 0
-    axis = int(axis) % len(data.shape)
-    at = _clamp(index, data.shape[axis])
-    shape = [dim for i, dim in enumerate(data.shape) if i != axis]
-    return te.compute(shape, lambda *i: data(*i[:axis], at, *i[axis:]), name="T_take")
+def _extent(data, axis):
+    """Return the length of the indexed axis, None where it is not a number."""
+    shape = getattr(data.ty.shape, "values", None)
+    if shape is None or not all(isinstance(dim, tirx.IntImm) for dim in shape):
+        return None
+    return math.prod(int(dim) for dim in shape) if axis is None else int(shape[int(axis)])
 
 
 def _te_product(dims):
@@ -126,11 +134,53 @@ def _gather_nd(bb, call):
     return bb.call_te(gather, *call.args, primfunc_name_hint="gather_nd")
 
 
-def indexing() -> dict[str, Legalize]:
-    """Return the legalisations of operators that read by index."""
+def _scatter(extent_of, stock: Legalize) -> Legalize:
+    """Clamp indices to ``-extent`` and ``extent - 1`` before TVM's own scatter writes by them.
+
+    ``extent_of(call, data, place)`` gives the length of the axis that the index
+    at ``place`` of the indices speaks of.
+    """
+
+    def legalize(bb, call):
+        data, indices, updates = call.args
+
+        def clamp(index, x):
+            def compute(*i):
+                value = index(*i)
+                extent = extent_of(call, x, i)
+                low, high = (tirx.Cast(value.ty.dtype, bound) for bound in (-extent, extent - 1))
+                return tirx.max(low, tirx.min(value, high))
+
+            return te.compute(index.shape, compute, name="T_clamp_index")
+
+        safe = bb.emit(bb.call_te(clamp, indices, data, primfunc_name_hint="clamp_index"))
+        made = relax.Call(call.op, [data, safe, updates], call.attrs, list(call.ty_args), call.span)
+        return stock(bb, bb.normalize(made))
+
+    return legalize
+
+
+def _scatter_elements_extent(call, x: te.Tensor, index):
+    return tirx.Cast("int64", x.shape[int(call.attrs.axis) % len(x.shape)])
+
+
+def _scatter_nd_extent(call, x: te.Tensor, index):
+    """Return the extent that the component ``index[-1]`` of an index tuple speaks of."""
+    extent: tirx.Expr = tirx.const(1, "int64")
+    for axis, dim in enumerate(x.shape):
+        extent = tirx.Select(
+            tirx.EQ(index[-1], tirx.const(axis, index[-1].ty.dtype)), tirx.Cast("int64", dim), extent
+        )
+    return extent
+
+
+def indexing(stock: Callable[[str], Legalize]) -> dict[str, Legalize]:
+    """Return the legalisations of operators that read or write by index."""
     return {
         "relax.take": _take,
         "relax.gather_elements": _gather_elements,
         "relax.gather_nd": _gather_nd,
         "relax.reshape": _reshape,
+        "relax.scatter_elements": _scatter(_scatter_elements_extent, stock("relax.scatter_elements")),
+        "relax.scatter_nd": _scatter(_scatter_nd_extent, stock("relax.scatter_nd")),
     }
