@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tvm import relax
+import tvm
+from tvm import relax, tirx
 
-from ..site import FunctionView, GenericConst, operands
+from ..site import FunctionView, operands
 from .purity import is_repeatable
 
 
@@ -38,5 +39,5 @@ def find_constants(view: FunctionView) -> Constants:
 
 def _is_literal(expr) -> bool:
     if isinstance(expr, relax.ShapeExpr):
-        return all(isinstance(dim, int) or hasattr(dim, "value") for dim in expr.values)
-    return isinstance(expr, (GenericConst, relax.StringImm, relax.DataTypeImm))
+        return all(isinstance(dim, (int, tirx.IntImm)) for dim in expr.values)
+    return isinstance(expr, tvm.ir.Constant)
