@@ -7,6 +7,7 @@ is deterministic and asks no cost model.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -40,6 +41,7 @@ from .unroll_inner import UnrollInner
 from .vectorize_inner import VectorizeInner
 
 LIMIT = 32
+_UNROLLED_WINDOW, _LONG = 49, 1000
 _STEP = re.compile(r"([a-z][a-z0-9-]*)(?:\{([^{}]*)\})?(?:\s+|$)")
 
 RECIPE_VERSION = {
@@ -143,47 +145,40 @@ def _anchor(kernel: Kernel):
 def _contractions(kernel: Kernel, lanes: int) -> Iterable[tuple[Step, ...]]:
     anchor = _anchor(kernel)
     axes = find_axes(anchor)
-    padded = _is_padded(kernel)
     choices = contraction_choices(anchor, axes, lanes)
-    depth = [extent(iv) for iv in anchor.reduce]
-    k = 4 if depth and depth[-1] and depth[-1] % 4 == 0 else 1
-    for tile in choices[:10]:
-        n = tile.vectors * tile.lanes
-        if kernel.kind == "matmul":
-            steps: tuple[Step, ...] = (TileMatmul(m=tile.m, n=n, lanes=tile.lanes),)
-        elif padded:
-            steps = (TileConv(m=tile.m, n=n, lanes=tile.lanes, rows=8), StagePadding())
-        else:
-            steps = (TileConv(m=tile.m, n=n, lanes=tile.lanes),)
-        yield (
-            InlineNeighbours(),
-            *steps,
-            ParallelizeOuter(),
-            VectorizeInner(),
-            UnrollInner(k=k),
-            DecomposeReduction(),
-        )
+    padded = _is_padded(kernel)
+    for k, count in ((1, 12), (4, 6)):
+        for tile in choices[:count]:
+            options = {"m": tile.m, "n": tile.vectors * tile.lanes, "lanes": tile.lanes}
+            steps: tuple[Step, ...] = (TileMatmul(**options),)
+            if kernel.kind == "conv":
+                steps = (TileConv(**options, rows=8), StagePadding()) if padded else (TileConv(**options),)
+            yield (
+                InlineNeighbours(),
+                *steps,
+                ParallelizeOuter(),
+                VectorizeInner(),
+                UnrollInner(k=k),
+                DecomposeReduction(),
+            )
 
 
 def _windows(kernel: Kernel, lanes: int) -> Iterable[tuple[Step, ...]]:
     anchor = _anchor(kernel)
     axes = find_axes(anchor)
-    steps: int = 1
-    for iv in anchor.reduce:
-        steps *= extent(iv) or 1000
-    k = 0 if steps <= 49 else 1
-    for tile in window_choices(anchor, axes, lanes)[:10]:
-        n = tile.vectors * tile.lanes
-        if _is_padded(kernel):
-            first = (TileWindow(m=tile.m, n=n, lanes=tile.lanes, rows=8), StagePadding(per="channels"))
-        else:
-            first = (TileWindow(m=tile.m, n=n, lanes=tile.lanes),)
+    window = math.prod(extent(iv) or _LONG for iv in anchor.reduce)
+    padded = _is_padded(kernel)
+    for tile in window_choices(anchor, axes, lanes)[:12]:
+        options = {"m": tile.m, "n": tile.vectors * tile.lanes, "lanes": tile.lanes}
+        steps: tuple[Step, ...] = (TileWindow(**options),)
+        if padded:
+            steps = (TileWindow(**options, rows=8), StagePadding(per="channels"))
         yield (
             InlineNeighbours(),
-            *first,
+            *steps,
             ParallelizeOuter(),
             VectorizeInner(),
-            UnrollInner(k=k),
+            UnrollInner(k=0 if window <= _UNROLLED_WINDOW else 1),
             DecomposeReduction(),
         )
 

@@ -10,8 +10,8 @@ import tvm_ffi
 from tvmpass.core.kernels import contraction_operands, own_reads
 from tvmpass.core.nest import Stage, as_int, extent, variables
 
+from .emit import vector_lanes
 from .registers import VECTOR_REGISTERS, RegisterTile, contraction_tiles, tile_cycles
-from .tile import vector_lanes
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,9 @@ from tvmpass.core.nest import REDUCE, as_int, root_block, variables
 TILE_LOOPS = ("ml", "nu")
 """Loop variables of a register tile, as the tile steps name them; ``nl`` is the vector."""
 
+PARALLEL_STEPS, PARALLEL_REDUCTION_STEPS = 1 << 17, 1 << 20
+"""From how many scalar steps on a nest is shared among threads (about 10 microseconds)."""
+
 _SERIAL, _UNROLLED = int(tirx.ForKind.SERIAL), int(tirx.ForKind.UNROLLED)
 
 
@@ -127,18 +130,46 @@ def _is_tile_loop(loop, limit: int) -> bool:
 
 
 def parallelize(schedule) -> None:
-    """Make the outermost loop of every nest that has more than one step parallel."""
-    done: set = set()
+    """Share every top-level nest with enough work among threads.
+
+    Its outer loops are joined into one, as far as they nest perfectly and carry
+    no reduction, so that few large tiles still divide evenly.
+    """
+    groups: dict = {}
     for nest in nests(schedule):
-        reducing = nest.reducing
-        for i, loop in enumerate(nest.loops):
-            if i in reducing or int(loop.kind) != _SERIAL or loop.loop_var in done:
-                break
-            if as_int(loop.extent) == 1:
-                continue
-            schedule.parallel(_loops(schedule, nest.name)[i])
-            done.add(loop.loop_var)
+        if nest.loops:
+            groups.setdefault(nest.loops[0].loop_var, []).append(nest)
+    for group in groups.values():
+        if not _worthwhile(group):
+            continue
+        depth = _shared_depth(group)
+        if depth and any(as_int(loop.extent) != 1 for loop in group[0].loops[:depth]):
+            outer = _loops(schedule, group[0].name)[:depth]
+            schedule.parallel(schedule.fuse(*outer) if depth > 1 else outer[0])
+
+
+def _worthwhile(group: list[Nest]) -> bool:
+    """Is the work of a nest, as far as known, well above the cost of waking threads?"""
+    for nest in group:
+        steps = 1
+        for loop in nest.loops:
+            steps *= as_int(loop.extent) or PARALLEL_STEPS
+        if steps >= (PARALLEL_REDUCTION_STEPS if nest.reducing else PARALLEL_STEPS):
+            return True
+    return False
+
+
+def _shared_depth(group: list[Nest]) -> int:
+    """Return how many outer loops all blocks of a nest share, free of reductions and tile loops."""
+    depth = 0
+    for loop in group[0].loops:
+        inner = loop.loop_var.name in (*TILE_LOOPS, "nl") or int(loop.kind) != _SERIAL
+        if inner or any(depth in nest.reducing for nest in group):
             break
+        depth += 1
+        if not isinstance(loop.body, tirx.For):
+            break
+    return min(depth, *(len(nest.loops) for nest in group))
 
 
 def decompose_reductions(schedule) -> None:

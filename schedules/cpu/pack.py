@@ -20,8 +20,8 @@ from tvm import s_tir, tirx
 from tvmpass.core.kernels import Kernel, contraction_operands
 from tvmpass.core.nest import as_int, extent, loads, regions, stages, variables
 
+from .emit import vector_lanes
 from .machine import vector_lanes_of
-from .tile import vector_lanes
 
 MIN_ROW_BYTES = 1536
 MIN_DEPTH = 256

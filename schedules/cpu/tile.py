@@ -13,25 +13,17 @@ and written as the last row instead.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
-from typing import Any
 
 import tvm
-from tvm import s_tir, tirx
+import tvm_ffi
+from tvm import tirx
 
-from tvmpass.core.nest import (
-    REDUCE,
-    SPATIAL,
-    Stage,
-    as_int,
-    extent,
-    loads,
-    regions,
-    root_block,
-    stages,
-    substitute,
-    variables,
-)
+from tvmpass.core.nest import Stage, as_int, extent, loads, root_block, stages, substitute, variables
+
+from .emit import Emitter, LoopAxis, VectorAxis, around, sequence, statements, tile_start, with_statements
+from .injective import unravel
 
 
 @dataclass(frozen=True)
@@ -49,40 +41,6 @@ class Tiling:
     size: int = 1
     row_axis: int | None = None
     rows: int = 0
-    n_inside: bool = False
-
-
-class LoopAxis:
-    """A loop with its fresh variable and the block iterator bound to it."""
-
-    def __init__(self, name: str, size, dtype: str):
-        self.name = name
-        self.dtype = dtype if isinstance(size, int) else str(size.ty.dtype)
-        self.size = tirx.const(size, dtype) if isinstance(size, int) else size
-        self.loop_var = tirx.Var(name, self.dtype)
-
-    def iterator(self, kind: int):
-        var = tirx.Var("v_" + self.name, self.dtype)
-        return tirx.IterVar(tvm.ir.Range(tirx.const(0, self.dtype), self.size), var, kind)
-
-    def around(self, body, loop_var=None):
-        zero = tirx.const(0, self.dtype)
-        var = self.loop_var if loop_var is None else loop_var
-        return tirx.For(var, zero, self.size, tirx.ForKind.SERIAL, body)
-
-
-def vector_lanes(size: int | None, widest: int) -> int:
-    """Return the widest power-of-two vector that fits in ``size`` elements."""
-    lanes = 1
-    while size is not None and lanes * 2 <= min(size, widest):
-        lanes *= 2
-    return lanes
-
-
-def tile_start(index, step: int, size: int, whole: int):
-    """Return where tile ``index`` starts: ``step`` apart, the last one ending at ``whole``."""
-    start = index * step
-    return start if whole % step == 0 and size == step else tirx.min(start, whole - size)
 
 
 def fused_epilogue(parts: list[Stage], anchor: Stage) -> Stage | None:
@@ -110,231 +68,159 @@ def fused_epilogue(parts: list[Stage], anchor: Stage) -> Stage | None:
 def tile_anchor(func, anchor_name: str, tiling: Tiling):
     """Return ``func`` with its anchor and fused epilogue as one tiled loop nest.
 
-    The anchor's block keeps its name; the epilogue's becomes ``<anchor>_store``.
-    Loops, outermost first: the untiled ones, row blocks, ``nt``, rows, ``mt``; inside the
-    reduction loops and then ``ml``, ``nu``, ``nl``.  Other stages are kept.
+    The anchor's block keeps its name; the store becomes ``<anchor>_store``.
+    Loops, outermost first: ``nt``, the untiled ones, ``mt`` (with row blocks: the
+    untiled ones, ``ht``, ``nt``, ``hl``, ``mt``); inside the reduction loops and
+    then ``ml``, ``nu``, ``nl``.  Other stages are kept.
     """
-    parts = stages(func)
-    anchor = next(p for p in parts if p.name == anchor_name)
-    epilogue = fused_epilogue(parts, anchor)
-    builder = _Builder(anchor, tiling)
-    nest, local = builder.nest(anchor, epilogue)
-    root = root_block(func)
-    body_parts = list(root.body.seq) if isinstance(root.body, tirx.SeqStmt) else [root.body]
-    position = parts.index(anchor)
-    body_parts[position] = nest
-    buffers = [local]
-    if epilogue is not None:
-        del body_parts[position + 1]
+    stage_list = stages(func)
+    anchor = next(stage for stage in stage_list if stage.name == anchor_name)
+    epilogue = fused_epilogue(stage_list, anchor)
+    tile = _Tile(anchor, tiling)
+    position = stage_list.index(anchor)
+    parts = statements(func)
+    parts[position : position + (1 if epilogue is None else 2)] = [tile.nest(epilogue)]
     old = anchor.store.buffer
-    buffers += [b for b in root.alloc_buffers if epilogue is None or not b.same_as(old)]
-    body = tirx.SeqStmt(body_parts) if len(body_parts) > 1 else body_parts[0]
-    block = s_tir.SBlock([], [], [], "root", body, None, buffers)
-    return func.with_body(s_tir.SBlockRealize([], True, block))
+    kept = [b for b in root_block(func).alloc_buffers if epilogue is None or not b.same_as(old)]
+    return with_statements(func, parts, [*tile.emitter.buffers, *kept])
 
 
-class _Builder:
+class _Tile:
+    """The axes of one tiled anchor, and the two blocks inside them."""
+
     def __init__(self, anchor: Stage, tiling: Tiling):
         self.anchor, self.tiling = anchor, tiling
         spatial = anchor.spatial
         self.dtype = str(spatial[0].var.ty.dtype)
-        self.outer = [
-            LoopAxis(f"s{i}", iv.dom.extent, self.dtype)
-            for i, iv in enumerate(spatial)
-            if i != tiling.n and i not in tiling.m and i != (tiling.row_axis if tiling.rows else None)
-        ]
-        self.outer_positions = [
-            i
-            for i in range(len(spatial))
-            if i != tiling.n and i not in tiling.m and i != (tiling.row_axis if tiling.rows else None)
-        ]
-        self._n_axis(spatial[tiling.n])
-        self._m_axis([spatial[i] for i in tiling.m])
-        self._row_axis()
+        taken = {tiling.n, *tiling.m, *([tiling.row_axis] if tiling.rows else [])}
+        self.plain = {
+            i: LoopAxis(f"s{i}", iv.dom.extent, self.dtype) for i, iv in enumerate(spatial) if i not in taken
+        }
+        self._set_n(spatial[tiling.n])
+        self._set_m([spatial[i] for i in tiling.m])
+        self._set_rows()
+        self.inside = [self.ml, self.nu, self.nl]
+        self.emitter = Emitter(self._outside(), self.dtype)
 
-    def _n_axis(self, iv):
-        size, t = extent(iv), self.tiling
+    def _set_n(self, iv):
+        size = extent(iv)
+        self.vector = None
         if size is None:
-            self.lanes, self.groups, self.n_size = 1, iv.dom.extent, None
-            self.vectors, tiles = 1, iv.dom.extent
+            self.nt = LoopAxis("nt", iv.dom.extent, self.dtype)
+            self.nu, self.nl = LoopAxis("nu", 1, self.dtype), LoopAxis("nl", 1, self.dtype)
         else:
-            self.lanes = vector_lanes(size, t.lanes)
-            self.groups = -(-size // self.lanes)
-            self.vectors = min(t.vectors, self.groups)
-            tiles, self.n_size = -(-self.groups // self.vectors), size
-        self.nt = LoopAxis("nt", tiles, self.dtype)
-        self.nu = LoopAxis("nu", self.vectors, self.dtype)
-        self.nl = LoopAxis("nl", self.lanes, self.dtype)
+            self.vector = VectorAxis(size, self.tiling.lanes, self.tiling.vectors, self.dtype)
+            self.nt, self.nu, self.nl = self.vector.nt, self.vector.nu, self.vector.nl
 
-    def n_group(self, nt, nu):
-        """Return the number of the vector that (nt, nu) is."""
-        if self.n_size is None:
-            return nt
-        return tile_start(nt, self.vectors, self.vectors, self.groups) + nu
-
-    def n_value(self, nt, nu, nl):
-        if self.n_size is None:
-            return nt
-        group = self.n_group(nt, nu)
-        start = group * self.lanes
-        if self.n_size % self.lanes:
-            start = tirx.min(start, self.n_size - self.lanes)
-        return start + nl
-
-    def _m_axis(self, ivs):
+    def _set_m(self, ivs):
         sizes = [extent(iv) for iv in ivs]
-        self.m_ivs, self.m_whole = ivs, None
-        if not ivs:
-            self.size, tiles = 1, 1
-        elif None in sizes:
-            self.size = self.tiling.size
-            whole = ivs[0].dom.extent
-            tiles = tirx.floordiv(whole + (self.size - 1), self.size)
+        self.m_ivs, self.m_whole, self.m_size, tiles = ivs, None, self.tiling.size, 1
+        if None in sizes:
+            tiles = tirx.floordiv(ivs[0].dom.extent + (self.m_size - 1), self.m_size)
         else:
-            self.m_whole = 1
-            for s in sizes:
-                self.m_whole *= s
-            self.size = min(self.tiling.size, self.m_whole)
-            tiles = -(-self.m_whole // self.size)
+            self.m_whole = math.prod(sizes)
+            self.m_size = min(self.m_size, self.m_whole)
+            tiles = -(-self.m_whole // self.m_size)
         self.mt = LoopAxis("mt", tiles, self.dtype)
-        self.ml = LoopAxis("ml", self.size, self.dtype)
+        self.ml = LoopAxis("ml", self.m_size, self.dtype)
 
-    def m_values(self, mt, ml) -> list:
-        """Return the values of the iterators that the ``m`` axis stands for."""
-        if not self.m_ivs:
-            return []
-        if self.m_whole is None:
-            return [tirx.min(mt * self.size + ml, self.m_ivs[0].dom.extent - 1)]
-        flat = tile_start(mt, self.size, self.size, self.m_whole) + ml
-        values: list = []
-        for iv in reversed(self.m_ivs[1:]):
-            values.insert(0, tirx.floormod(flat, extent(iv)))
-            flat = tirx.floordiv(flat, extent(iv))
-        return [flat, *values]
-
-    def _row_axis(self):
-        t = self.tiling
+    def _set_rows(self):
         self.ht = self.hl = None
-        if t.rows:
-            self.h_size = extent(self.anchor.spatial[t.row_axis])
-            self.rows = min(t.rows, self.h_size)
-            self.ht = LoopAxis("ht", -(-self.h_size // self.rows), self.dtype)
-            self.hl = LoopAxis("hl", self.rows, self.dtype)
+        if self.tiling.rows:
+            self.h_size = extent(self.anchor.spatial[self.tiling.row_axis])
+            self.h_step = min(self.tiling.rows, self.h_size)
+            self.ht = LoopAxis("ht", -(-self.h_size // self.h_step), self.dtype)
+            self.hl = LoopAxis("hl", self.h_step, self.dtype)
 
-    def spatial_axes(self) -> list[LoopAxis]:
-        """Return the loops outside the reduction, outermost first."""
-        axes = list(self.outer)
-        middle = [self.nt] if not self.tiling.n_inside else []
-        tail = [self.nt] if self.tiling.n_inside else []
+    def _outside(self) -> list[LoopAxis]:
+        """Return the loops outside the reduction, outermost first.
+
+        The channel tile goes outside the image so that its weights stay in
+        cache, but inside a block of rows, which is padded once for all channels.
+        """
+        plain = list(self.plain.values())
         if self.ht is None:
-            # The channel tile goes outside the image so that its weights stay in cache.
-            return middle + axes + [self.mt] + tail if middle else axes + [self.mt] + tail
-        return axes + [self.ht] + middle + [self.hl, self.mt] + tail
+            return [self.nt, *plain, self.mt]
+        return [*plain, self.ht, self.nt, self.hl, self.mt]
 
-    def values(self, bound: dict) -> dict[Any, Any]:
-        """Map the anchor's spatial positions to expressions over new iterators."""
-        result = {p: bound[a.name] for p, a in zip(self.outer_positions, self.outer)}
-        result[self.tiling.n] = self.n_value(bound["nt"], bound["nu"], bound["nl"])
-        for p, value in zip(self.tiling.m, self.m_values(bound["mt"], bound["ml"])):
-            result[p] = value
+    def values(self, bound: dict) -> dict:
+        """Map the anchor's spatial variables to expressions over new iterators."""
+        spatial = self.anchor.spatial
+        made = {spatial[i].var: bound[axis.name] for i, axis in self.plain.items()}
+        n = spatial[self.tiling.n].var
+        made[n] = bound["nt"] if self.vector is None else self.vector.value(bound)
+        if self.m_ivs and self.m_whole is None:
+            row = bound["mt"] * self.m_size + bound["ml"]
+            made[self.m_ivs[0].var] = tirx.min(row, self.m_ivs[0].dom.extent - 1)
+        elif self.m_ivs:
+            made.update(unravel(self.m_ivs, tile_start(bound["mt"], self.m_size, self.m_whole) + bound["ml"]))
         if self.ht is not None:
-            start = tile_start(bound["ht"], self.rows, self.rows, self.h_size)
-            result[self.tiling.row_axis] = start + bound["hl"]
-        return result
+            row = tile_start(bound["ht"], self.h_step, self.h_size) + bound["hl"]
+            made[spatial[self.tiling.row_axis].var] = row
+        return made
 
-    def nest(self, anchor: Stage, epilogue: Stage | None):
-        outside, inside = self.spatial_axes(), [self.ml, self.nu, self.nl]
-        old = anchor.store.buffer
-        local = tirx.decl_buffer(
-            [a.size for a in outside + inside], old.dtype, old.name + "_tile", scope="local"
+    def nest(self, epilogue: Stage | None):
+        """Return the loops around the accumulation and the store of one tile."""
+        old = self.anchor.store.buffer
+        local = self.emitter.local(self.inside, str(old.dtype), old.name + "_tile")
+        return around(
+            self.emitter.axes,
+            sequence([self._accumulate(local), self._store(epilogue or self.anchor, local)]),
         )
-        reduce_axes = [LoopAxis(f"r{i}", iv.dom.extent, self.dtype) for i, iv in enumerate(anchor.reduce)]
-        update = self._update(anchor, local, outside, inside, reduce_axes)
-        store = self._store(anchor, epilogue, local, outside, inside)
-        body = tirx.SeqStmt([update, store])
-        for axis in reversed(outside):
-            body = axis.around(body)
-        return body, local
 
-    def _update(self, anchor, local, outside, inside, reduce_axes):
-        spatial = {a.name: a.iterator(SPATIAL) for a in outside + inside}
-        bound = {name: iv.var for name, iv in spatial.items()}
-        reduce = [a.iterator(REDUCE) for a in reduce_axes]
-        mapping = {iv.var: self.values(bound)[i] for i, iv in enumerate(anchor.spatial)}
-        mapping.update({old.var: new.var for old, new in zip(anchor.reduce, reduce)})
-        at = [bound[a.name] for a in outside + inside]
-        store = self._retarget(anchor, anchor.block.body, mapping, local, at, bound)
-        init = self._retarget(anchor, anchor.block.init, mapping, local, at, bound)
-        order = [*outside, *reduce_axes, *inside]
-        ivs = [spatial[a.name] for a in outside] + reduce + [spatial[a.name] for a in inside]
-        block = s_tir.SBlock(
-            ivs,
-            regions((x.source, x.indices) for x in loads(store.value) if not x.source.same_as(local)),
-            regions([(local, at)]),
-            anchor.name,
-            store,
-            init,
+    def _accumulate(self, local):
+        anchor = self.anchor
+        steps = [LoopAxis(f"r{i}", iv.dom.extent, self.dtype) for i, iv in enumerate(anchor.reduce)]
+
+        def retarget(store):
+            def body(bound):
+                mapping = self.values(bound)
+                mapping.update({iv.var: bound[axis.name] for iv, axis in zip(anchor.reduce, steps)})
+                at = self.emitter.at(bound, self.inside)
+                value = self._read(store.value, local, at, mapping, bound)
+                return tirx.BufferStore(local, substitute(value, mapping), at)
+
+            return body
+
+        names = {axis.name for axis in steps}
+        axes = [*steps, *self.inside]
+        return self.emitter.block(
+            anchor.name, axes, retarget(anchor.store), retarget(anchor.block.init), names
         )
-        body = s_tir.SBlockRealize([a.loop_var for a in order], True, block)
-        for axis in reversed([*reduce_axes, *inside]):
-            body = axis.around(body)
-        return body
 
-    def _retarget(self, anchor, store, mapping, local, at, bound):
-        """Rewrite a store into the accumulator, packed weights read at their vector."""
-        n_var, old = anchor.spatial[self.tiling.n].var, anchor.store.buffer
-        import tvm_ffi
+    def _read(self, value, local, at, mapping, bound):
+        """Read the accumulator from the tile, and packed weights at their own vector."""
+        n, old = self.anchor.spatial[self.tiling.n].var, self.anchor.store.buffer
 
         def load(node):
             if node.source.same_as(old):
                 return tirx.BufferLoad(local, at)
-            if is_packed(node, n_var):
-                indices = [substitute(i, mapping) for i in list(node.indices)[1:-1]]
-                return tirx.BufferLoad(
-                    node.source, [self.n_group(bound["nt"], bound["nu"]), *indices, bound["nl"]]
-                )
+            if self.vector is not None and is_packed(node, n):
+                inner = [substitute(i, mapping) for i in list(node.indices)[1:-1]]
+                return tirx.BufferLoad(node.source, [self.vector.group(bound), *inner, bound["nl"]])
             return node
 
-        value = tvm_ffi.structural_map(store.value, [(tvm.ir.TensorLoad, load)], order="post")
-        return tirx.BufferStore(local, substitute(value, mapping), at)
+        return tvm_ffi.structural_map(value, [(tvm.ir.TensorLoad, load)], order="post")
 
-    def _store(self, anchor, epilogue, local, outside, inside):
-        spatial = {a.name: a.iterator(SPATIAL) for a in outside + inside}
-        bound = {name: iv.var for name, iv in spatial.items()}
-        values = self.values(bound)
-        at = [bound[a.name] for a in outside + inside]
-        accumulated = tirx.BufferLoad(local, at)
-        if epilogue is None:
-            indices = [values[i] for i in range(len(anchor.spatial))]
-            mapping = {iv.var: v for iv, v in zip(anchor.spatial, indices)}
-            target = [substitute(i, mapping) for i in anchor.store.indices]
-            store = tirx.BufferStore(anchor.store.buffer, accumulated, target)
-        else:
-            import tvm_ffi
+    def _store(self, stage: Stage, local):
+        """Return the block that stores a tile: the epilogue on it, or the tile as it is."""
+        fresh = [LoopAxis(axis.name, axis.size, self.dtype) for axis in self.inside]
+        old = self.anchor.store.buffer
 
-            old = anchor.store.buffer
-            mapping = {iv.var: values[i] for i, iv in enumerate(epilogue.spatial)}
-            value = tvm_ffi.structural_map(
-                epilogue.store.value,
-                [(tvm.ir.TensorLoad, lambda x: accumulated if x.source.same_as(old) else x)],
-                order="post",
+        def body(bound):
+            values = self.values(bound)
+            mapping = {iv.var: values[own.var] for iv, own in zip(stage.spatial, self.anchor.spatial)}
+            accumulated = tirx.BufferLoad(local, self.emitter.at(bound, self.inside))
+            value = accumulated
+            if stage is not self.anchor:
+                swap = lambda x: accumulated if x.source.same_as(old) else x  # noqa: E731
+                value = tvm_ffi.structural_map(stage.store.value, [(tvm.ir.TensorLoad, swap)], order="post")
+                value = substitute(value, mapping)
+            return tirx.BufferStore(
+                stage.store.buffer, value, [substitute(i, mapping) for i in stage.store.indices]
             )
-            target = [substitute(i, mapping) for i in epilogue.store.indices]
-            store = tirx.BufferStore(epilogue.store.buffer, substitute(value, mapping), target)
-        axes = outside + inside
-        block = s_tir.SBlock(
-            [spatial[a.name] for a in axes],
-            regions((x.source, x.indices) for x in loads(store.value)),
-            regions([(store.buffer, store.indices)]),
-            anchor.name + "_store",
-            store,
-        )
-        fresh = {a.name: tirx.Var(a.name, self.dtype) for a in inside}
-        values_ = [a.loop_var for a in outside] + [fresh[a.name] for a in inside]
-        body = s_tir.SBlockRealize(values_, True, block)
-        for axis in reversed(inside):
-            body = axis.around(body, fresh[axis.name])
-        return body
+
+        return self.emitter.block(self.anchor.name + "_store", fresh, body)
 
 
 def is_packed(load, n_var) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from schedules.cpu import loops
 from tests.tir_passes.cases import (
     KERNELS,
     OPTIONS,
@@ -13,6 +14,7 @@ from tests.tir_passes.cases import (
     arguments,
     close,
     compile_all,
+    matmul,
     run,
     scheduled,
 )
@@ -47,15 +49,25 @@ def test_symbolic_extents_are_right(name):
             assert close(run(module, key, arrays), expected), (key, size)
 
 
-def test_threads_give_the_same_values():
-    options = Options(threads=2)
-    for name in ("matmul", "conv-3x3", "depthwise", "mean-image", "softmax", "elementwise", "concat"):
-        func = KERNELS[name][0]()
-        (recipe, made), *_ = scheduled(func, options=options)
-        assert "parallelize-outer" in str(recipe)
-        module = compile_all({"plain": finish(func, TARGET, OPTIONS), "made": made})
-        arrays = arguments(func)
-        assert close(run(module, "made", arrays), run(module, "plain", arrays)), name
+@pytest.mark.parametrize("name", [*KERNELS, *SYMBOLIC])
+def test_threads_give_the_same_values(name, monkeypatch):
+    """Even the smallest nest is shared here; the number of threads at run time may be one."""
+    monkeypatch.setattr(loops, "PARALLEL_STEPS", 2)
+    monkeypatch.setattr(loops, "PARALLEL_REDUCTION_STEPS", 2)
+    func = {**KERNELS, **SYMBOLIC}[name][0]()
+    (recipe, made), *_ = scheduled(func, options=Options(threads=2))
+    assert "parallelize-outer" in str(recipe)
+    module = compile_all({"plain": finish(func, TARGET, OPTIONS), "made": made})
+    arrays = arguments(func, {"n": 5})
+    assert close(run(module, "made", arrays), run(module, "plain", arrays))
+
+
+def test_small_kernels_stay_on_one_thread():
+    func = KERNELS["matmul"][0]()
+    _, made = next(scheduled(func, options=Options(threads=2)))
+    assert "T.parallel" not in made.script()
+    _, made = next(scheduled(matmul(128, 256, 64), options=Options(threads=2)))
+    assert "T.parallel" in made.script()
 
 
 def test_nan_passes_through_every_recipe():
