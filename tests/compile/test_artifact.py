@@ -119,8 +119,9 @@ def test_loads_in_another_process_elsewhere(lib, exported, tmp_path):
         "x = np.arange(8, dtype='float32').reshape(2, 4)\n"
         "print(*lib.run(x=x, y=x)[1], len(lib.report.kernels))\n"
     )
-    found = subprocess.run([sys.executable, "-c", script, str(exported)], cwd=tmp_path, text=True,
-                           capture_output=True)
+    found = subprocess.run(
+        [sys.executable, "-c", script, str(exported)], cwd=tmp_path, text=True, capture_output=True
+    )
     assert found.returncode == 0, found.stderr
     assert found.stdout.split() == ["12.0", "44.0", str(len(lib.report.kernels))]
     assert found.stderr == ""

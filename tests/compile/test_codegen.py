@@ -108,8 +108,9 @@ def test_two_processes_build_at_once(folder, tmp_path):
         "lib = tvmpass.build(graph(lambda x: relax.op.nn.softmax(relax.op.exp(x)), ((4, 8),)))\n"
         "print(lib.run(x=np.ones((4, 8), 'float32'))[0].sum())\n"
     )
-    workers = [subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
-               for _ in range(2)]
+    workers = [
+        subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True) for _ in range(2)
+    ]
     results = [worker.communicate()[0] for worker in workers]
     assert [worker.returncode for worker in workers] == [0, 0]
     assert [float(r) for r in results] == pytest.approx([4.0, 4.0], abs=1e-5)

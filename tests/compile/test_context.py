@@ -19,8 +19,13 @@ def test_without_a_context_the_defaults_hold():
 
 
 def test_our_keys_stand_next_to_tvms():
-    config = {"tvmpass.fusion": "never", "tvmpass.min_speedup": 1.5, "tvmpass.threads": 2,
-              "tvmpass.fast_math": True, "relax.backend.use_cuda_graph": True}
+    config = {
+        "tvmpass.fusion": "never",
+        "tvmpass.min_speedup": 1.5,
+        "tvmpass.threads": 2,
+        "tvmpass.fast_math": True,
+        "relax.backend.use_cuda_graph": True,
+    }
     with PassContext(opt_level=2, config=config) as context:
         assert isinstance(context, tvm.transform.PassContext)
         assert context.config["relax.backend.use_cuda_graph"]

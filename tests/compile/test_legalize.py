@@ -298,3 +298,16 @@ def test_a_write_out_of_range_is_clamped():
     pairs, values = np.array([[1, 1], [7, -8]], "int64"), np.array([5, 6], "float32")
     (got,) = run(_module(lambda d, i, u: op.scatter_nd(d, i, u), x, pairs, values), x, pairs, values)
     assert got[1, 1] == 5.0 and np.count_nonzero(got) == 2
+
+
+def test_nan_differs_from_everything():
+    a, b = np.array([NAN, 1, NAN, 2], "float32"), np.array([NAN, 1, 3, NAN], "float32")
+    _check(op.not_equal, [a, b], a != b)
+    _check(op.equal, [a, b], a == b)
+    _check(lambda x: op.not_equal(x, relax.const(1.0, "float32")), [a], a != 1)
+
+
+def test_truth_values_compare():
+    a, b = np.array([True, True, False, False]), np.array([True, False, True, False])
+    _check(op.not_equal, [a, b], a != b)
+    _check(op.equal, [a, b], a == b)

@@ -72,8 +72,12 @@ def test_the_registered_pipeline():
 
 
 @pytest.mark.parametrize(
-    "first, second", [("import tvm", "import tvmpass"), ("import tvmpass", "import tvm"),
-                      ("import tvmpass", "from tvm import relax")],
+    "first, second",
+    [
+        ("import tvm", "import tvmpass"),
+        ("import tvmpass", "import tvm"),
+        ("import tvmpass", "from tvm import relax"),
+    ],
 )
 def test_registration_in_either_import_order(first, second):
     script = (

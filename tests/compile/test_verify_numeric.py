@@ -122,6 +122,7 @@ RIGHT = {
 @pytest.mark.parametrize("name", RIGHT)
 def test_right_rewrites_pass_on_nan_infinities_and_extremes(name, shape, verifier):
     operator, make = RIGHT[name]
+
     @dataclass(frozen=True)
     class Once(ReplaceBy):
         """Rewrite only where the operator stands alone."""
@@ -147,8 +148,11 @@ def test_equal_rewrites_are_run_once(verifier):
 
 def test_what_is_too_large_is_reported_not_passed(verifier, monkeypatch):
     monkeypatch.setattr(verify_numeric, "MAX_SCALAR_OPS", 10)
-    _, decisions = run_rule(ReplaceBy("relax.square", lambda x: R.multiply(x, x)),
-                            graph(lambda x: R.square(x), ((4, 40),)), verifier)
+    _, decisions = run_rule(
+        ReplaceBy("relax.square", lambda x: R.multiply(x, x)),
+        graph(lambda x: R.square(x), ((4, 40),)),
+        verifier,
+    )
     assert decisions[0].outcome == "applied"
     assert (verifier.checked, verifier.not_checked) == (0, 1)
     assert "bound" in verifier.notes[0]

@@ -14,7 +14,7 @@ from tvm import ir
 
 from tvmpass.core.options import Options
 
-from .legalize_elementwise import Legalize, activations, nan_operators, safe_operators
+from .legalize_elementwise import Legalize, activations, comparisons, nan_operators, safe_operators
 from .legalize_index import indexing
 from .legalize_norm import normalisations
 from .legalize_reduce import reductions
@@ -33,6 +33,7 @@ def legalize_map(options: Options, target) -> dict[str, Legalize]:
     """
     made = {
         **safe_operators(stock),
+        **comparisons(stock, nan=not options.fast_math),
         **activations(),
         **reductions(nan=not options.fast_math),
         **normalisations(),

@@ -156,6 +156,41 @@ def _clip(bb, call):
     return bb.call_te(lambda x: broadcast(scalar, x, name="T_clip"), call.args[0], primfunc_name_hint="clip")
 
 
+def _comparison(name: str, stock: Legalize, nan: bool) -> Legalize:
+    """Compare truth values as bytes, and call NaN unequal to everything.
+
+    TVM's own not_equal is False where one side is NaN, and its code for truth
+    values does not pass LLVM's verifier.
+    """
+
+    def scalar(a, b):
+        if str(a.ty.dtype) == "bool":
+            a, b = a.astype("uint8"), b.astype("uint8")
+        if name == "equal":
+            return tirx.EQ(a, b)
+        differs = tirx.NE(a, b)
+        return tirx.Or(differs, tirx.Or(is_nan(a), is_nan(b))) if is_float(a.ty.dtype) else differs
+
+    def legalize(bb, call):
+        dtype = str(call.args[0].ty.dtype)
+        if dtype != "bool" and not (nan and name == "not_equal" and is_float(dtype)):
+            return stock(bb, call)
+        args = [immediate(arg) for arg in call.args]
+        if not any(isinstance(getattr(arg, "ty", None), relax.TensorType) for arg in args):
+            args[0] = call.args[0]
+        return bb.call_te(
+            lambda a, b: broadcast(scalar, a, b, name=f"T_{name}"), *args, primfunc_name_hint=name
+        )
+
+    return legalize
+
+
+def comparisons(stock: Callable[[str], Legalize], nan: bool) -> dict[str, Legalize]:
+    """Return equal and not_equal; without ``nan`` a NaN may compare as equal."""
+    names = ("equal", "not_equal")
+    return {f"relax.{name}": _comparison(name, stock(f"relax.{name}"), nan) for name in names}
+
+
 def nan_operators(stock: Callable[[str], Legalize]) -> dict[str, Legalize]:
     """Return the elementwise operators that propagate NaN; ``stock`` gives TVM's own."""
     return {
