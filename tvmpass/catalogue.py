@@ -7,6 +7,7 @@ import importlib.metadata
 import runpy
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 from tvmpass.core.errors import TvmpassError, UsageError, nearest
 from tvmpass.core.options import Options
@@ -145,7 +146,7 @@ def select(
     return active, disabled
 
 
-def of_kind(every: Iterable[Rule], kind: str) -> list[Rule]:
+def of_kind(every: Iterable[Rule], kind: str) -> list[Any]:
     """Return the rules of one kind: ``simplify``, ``proposal`` or ``schedule``."""
     tests = {
         "simplify": lambda r: isinstance(r, SimplifyRule) and not isinstance(r, ProposalRule),

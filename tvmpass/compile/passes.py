@@ -20,6 +20,7 @@ from .latency import Latency
 from .pipeline import Job, run_pipeline
 from .schedule import Scheduler
 from .target import parse_target
+from .verify_numeric import NumericVerifier
 
 
 def pipeline(target: Any = None, *, rules: Sequence[Rule] | None = None, without: Iterable[str] = ()):
@@ -27,24 +28,21 @@ def pipeline(target: Any = None, *, rules: Sequence[Rule] | None = None, without
 
     Use it as ``tvm.compile(mod, target, relax_pipeline=tvmpass.pipeline(target))``.
     Options are read from the current context here, once.  ``target`` defaults
-    to the target in scope when the pass runs.
+    to the target in scope when the pass runs.  With ``tvmpass.verify=numeric``
+    rewrites and kernels are checked; the whole model only by `tvmpass.build`.
     """
     options, notes = read_options()
     every = catalogue.check_unique(tuple(rules) if rules is not None else catalogue.rules())
     active, disabled = catalogue.select(every, options, without)
-    box: dict[str, Exception] = {}
 
     def run(mod, _context):
         where = target if target is not None else tvm.target.Target.current(allow_none=True)
         if where is None:
             raise UsageError("tvmpass.pipeline: no target given and none in scope")
-        job = Job(
-            parse_target(where, options.threads),
-            options,
-            active,
-            Ledger(disabled=disabled, notes=list(notes)),
-        )
-        box["ledger"] = job.ledger
+        resolved = parse_target(where, options.threads)
+        ledger = Ledger(disabled=disabled, notes=list(notes))
+        verifier = NumericVerifier(resolved, options) if options.verify == "numeric" else None
+        job = Job(resolved, options, active, ledger, verifier)
         return relax.pipeline.default_build_pipeline()(run_pipeline(mod, job))
 
     return tvm.transform.module_pass(run, opt_level=0, name="tvmpass")

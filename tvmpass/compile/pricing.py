@@ -7,7 +7,7 @@ module are lowered.  Everything is memoised by what the kernel is.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -74,8 +74,8 @@ class KernelPricer:
             return "budget"
         fused = self._lowered.get(key)
         values = [view.bindings[v] for v in candidate.bindings if not _free(view, v)]
-        parts = [self._lowered.get(self._parts[value]) for value in values]
-        if fused is None or any(part is None for part in parts):
+        parts = _all_lowered(self._lowered.get(self._parts[value]) for value in values)
+        if fused is None or parts is None:
             return "pruned"  # why is in `failures`
         together = add([part.estimate for part in parts])
         group = self.latency.group(
@@ -104,8 +104,8 @@ class KernelPricer:
             if part.key not in self._lowered:
                 wanted.setdefault(part.key, part)
         self._lower(wanted)
-        parts = [self._lowered[key] for key in keys]
-        return None if any(part is None for part in parts) else add([part.estimate for part in parts])
+        parts = _all_lowered(self._lowered[key] for key in keys)
+        return None if parts is None else add([part.estimate for part in parts])
 
     def _want(self, view: FunctionView, candidate: Candidate, wanted: dict[str, GroupFunction]) -> None:
         made = group_function(view, Group.of(candidate))
@@ -173,6 +173,16 @@ def cut_out(functions: dict[str, GroupFunction]):
     main = relax.Function(params, body, relax.TupleType([r.ty for r in results]))
     mod["main"] = main.with_attr("global_symbol", "main")
     return relax.transform.Normalize()(mod), names
+
+
+def _all_lowered(parts: Iterable[_Lowered | None]) -> list[_Lowered] | None:
+    """Return the parts, or None where one of them could not be lowered."""
+    found = []
+    for part in parts:
+        if part is None:
+            return None
+        found.append(part)
+    return found
 
 
 def _worth_lowering(candidates: Sequence[Candidate]) -> list[Candidate]:

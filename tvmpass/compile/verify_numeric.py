@@ -128,10 +128,8 @@ class NumericVerifier:
         return self._memo[key]
 
     def _kernel(self, function: tirx.PrimFunc, scheduled: tirx.PrimFunc) -> Refusal | None:
-        shapes = [[as_int(d) for d in getattr(p.ty, "shape", ())] for p in function.params]
-        if any(d is None for shape in shapes for d in shape) or not all(
-            hasattr(p.ty, "shape") for p in function.params
-        ):
+        shapes = _static_shapes(function)
+        if shapes is None:
             self.skip("a kernel with symbolic dims, alone")
             return None
         if kernel_work(function) > MAX_SCALAR_OPS:
@@ -151,8 +149,8 @@ class NumericVerifier:
 
     def packed(self, site: Site, function: tirx.PrimFunc, packing) -> Refusal | None:
         """Compare a kernel on the site's weight with its packed form on the packed weight."""
-        shapes = [[as_int(d) for d in getattr(p.ty, "shape", ())] for p in function.params]
-        if any(d is None for shape in shapes for d in shape) or kernel_work(function) > MAX_SCALAR_OPS:
+        shapes = _static_shapes(function)
+        if shapes is None or kernel_work(function) > MAX_SCALAR_OPS:
             self.skip("a packed kernel with symbolic dims or above the bound on scalar operations")
             return None
         weight = site.value("call").args[1].fields[packing.parameter].value.numpy()
@@ -341,6 +339,17 @@ def _work(made: GroupFunction) -> float:
     """Count the scalar operations of a cut-out, symbolic dims at their example values."""
     bindings = made.function.body.blocks[0].bindings
     return sum(max(binding_work(b.var, b.value).flops, elements(b.var)) for b in bindings)
+
+
+def _static_shapes(function: tirx.PrimFunc) -> list[list[int]] | None:
+    """Return the parameters' shapes, or None where one is no tensor or has symbolic dims."""
+    shapes = []
+    for param in function.params:
+        dims = [as_int(d) for d in param.ty.shape] if hasattr(param.ty, "shape") else [None]
+        shapes.append([d for d in dims if d is not None])
+        if len(shapes[-1]) != len(dims):
+            return None
+    return shapes
 
 
 def kernel_work(function: tirx.PrimFunc) -> float:

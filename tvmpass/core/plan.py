@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 from .decision import Estimate, Refusal, RefusalKind
 from .engine import Sites, run_as_pass
@@ -238,7 +238,10 @@ def settle(plan: Plan, sites: Sites, options: Options, rolled_back: dict[int, Re
         site, chosen = proposal.site, proposal.chosen
         if chosen is not None:
             price = proposal.price_of(chosen)
-            evidence = {"candidate": chosen.label, "alternatives": _alternatives(proposal, chosen)}
+            evidence: dict[str, Any] = {
+                "candidate": chosen.label,
+                "alternatives": _alternatives(proposal, chosen),
+            }
             if price is not None:
                 evidence["parts_us"] = price.parts.mean
             fault = rolled_back.get(id(chosen))
@@ -283,20 +286,19 @@ def _settle_loser(proposal: Proposal, sites: Sites, options: Options, owner: dic
         sites.decide(site, "unprofitable", evidence={"reason": min(found, default="price")})
 
 
-def _alternatives(proposal: Proposal, chosen: Candidate) -> list[dict]:
+def _alternatives(proposal: Proposal, chosen: Candidate) -> list[dict[str, Any]]:
     """Return the other candidates of the site with their estimates, for the report."""
     rows = []
     for candidate, price in zip(proposal.candidates, proposal.prices):
-        if candidate is not chosen:
-            known = isinstance(price, Price)
-            rows.append(
-                {
-                    "candidate": candidate.label,
-                    "mean_us": price.group.mean if known else None,
-                    "parts_us": price.parts.mean if known else None,
-                    "reason": None if known else price,
-                }
-            )
+        if candidate is chosen:
+            continue
+        row: dict[str, Any] = dict.fromkeys(("candidate", "mean_us", "parts_us", "reason"))
+        row["candidate"] = candidate.label
+        if isinstance(price, Price):
+            row |= {"mean_us": price.group.mean, "parts_us": price.parts.mean}
+        else:
+            row["reason"] = price
+        rows.append(row)
     return rows
 
 
