@@ -17,11 +17,12 @@ from tvm.relax.frontend.onnx import onnx_frontend
 from .onnx_fix_conv import CONVOLUTIONS
 from .onnx_fix_elementwise import ELEMENTWISE
 from .onnx_fix_norm import NORMALISATION
+from .onnx_fix_quantized import QUANTISED
 from .onnx_fix_resize import RESIZING
 from .onnx_fix_select import SELECTION
 from .onnx_fix_shape import SHAPES
 
-CONVERTERS = {**CONVOLUTIONS, **ELEMENTWISE, **NORMALISATION, **RESIZING, **SELECTION, **SHAPES}
+CONVERTERS = {**CONVOLUTIONS, **ELEMENTWISE, **NORMALISATION, **QUANTISED, **RESIZING, **SELECTION, **SHAPES}
 
 
 @cache
