@@ -20,7 +20,7 @@ from tvm import relax, tirx
 from tvmpass.core.errors import TvmpassError
 from tvmpass.core.options import Options
 from tvmpass.core.rebuild import replace_values
-from tvmpass.core.site import Candidate, FunctionView, GenericConst
+from tvmpass.core.site import Candidate, FunctionView, GenericConst, op_name
 from tvmpass.core.source import make_span, origin
 
 from .legalize import legalize_map
@@ -223,6 +223,35 @@ def emit_groups(mod, function: str, groups: Iterable[Candidate | Group]):
         swallowed.update(group.bindings[:-1])
     result.update_func(mod.get_global_var(function), replace_values(view, new, swallowed))
     return result
+
+
+def not_emitted(mod, function: str, view: FunctionView, candidates: Iterable[Candidate]) -> list[Candidate]:
+    """Return the candidates that did not become what they promised, read off ``mod``.
+
+    ``view`` is the function as it was.  A candidate stands where its root is now
+    a call, of the same type, to a Primitive function of its identity that holds
+    its operators in order, and where none of its other bindings is left.
+    """
+    after = FunctionView(mod, function)
+    return [c for c in candidates if not _stands(after, view, c)]
+
+
+def _stands(after: FunctionView, before: FunctionView, candidate: Candidate) -> bool:
+    call = after.bindings.get(candidate.root)
+    if not isinstance(call, relax.Call) or not isinstance(call.op, tvm.ir.GlobalVar):
+        return False
+    if any(var in after.bindings for var in candidate.bindings[:-1]):
+        return False
+    body = after.mod[call.op]
+    attrs = body.attrs or {}
+    if "Primitive" not in attrs or json.loads(attrs.get(GROUP_ATTR, "null")) != dict(candidate.identity):
+        return False
+    if not tvm_ffi.structural_equal(call.ty, candidate.root.ty):
+        return False
+    if candidate.replacement is not None:  # other operators, by intent: the identity must do
+        return True
+    found = [op_name(b.value) for block in body.body.blocks for b in block.bindings]
+    return found == [op_name(before.bindings[v]) for v in candidate.bindings]
 
 
 def _unique(name: str, taken: set[str]) -> str:

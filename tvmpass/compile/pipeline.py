@@ -17,6 +17,7 @@ import tvm
 from tvm import relax, tirx
 
 from tvmpass import catalogue
+from tvmpass.core.decision import RefusalKind
 from tvmpass.core.engine import Sites, relax_functions, simplify
 from tvmpass.core.errors import TvmpassError, last_line
 from tvmpass.core.kernels import classify
@@ -28,11 +29,13 @@ from tvmpass.core.site import FunctionView, op_name
 from tvmpass.core.source import origin
 
 from .canonical import canonicalize
-from .grouping import GROUP_ATTR, PACKED_ATTR, emit_groups, lower
+from .grouping import GROUP_ATTR, PACKED_ATTR, emit_groups, lower, not_emitted
 from .latency import Latency
 from .layout import plan_layout
 from .pricing import KernelPricer
 from .schedule import ScheduledKernel, Scheduler, is_schedulable
+
+NOT_EMITTED = RefusalKind("not-emitted", "the kernel made at {root} is not the group that was planned")
 
 
 @dataclass
@@ -140,8 +143,7 @@ def fuse(mod, rules, job: Job):
             view = FunctionView(m, name)
             plan = plan_function(view, rules, job.pricer, job.options, job.sites)
             faults = _verify_candidates(plan, job)
-            chosen = [c for c in plan.chosen if id(c) not in faults]
-            m = emit_groups(m, name, chosen)
+            m = _emit(m, view, [c for c in plan.chosen if id(c) not in faults], faults)
             settle(plan, job.sites, job.options, faults)
         return m, None
 
@@ -149,6 +151,17 @@ def fuse(mod, rules, job: Job):
     for failure in job.pricer.failures:
         job.ledger.note(f"a group has no price, it could not be lowered: {failure}")
     return result
+
+
+def _emit(mod, view: FunctionView, chosen, faults: dict[int, Any]):
+    """Emit the chosen groups; one that did not become what was planned goes to ``faults``."""
+    while True:
+        result = emit_groups(mod, view.name, chosen)
+        lost = not_emitted(result, view.name, view, chosen)
+        if not lost:
+            return result
+        faults.update({id(c): NOT_EMITTED(root=c.root.name) for c in lost})
+        chosen = [c for c in chosen if id(c) not in faults]
 
 
 def _verify_candidates(plan, job: Job) -> dict[int, Any]:
