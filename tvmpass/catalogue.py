@@ -31,7 +31,10 @@ def installed_rules() -> tuple[Rule, ...]:
     """Return the rules that other packages offer through entry points, by name."""
     found: list[Rule] = []
     for entry in sorted(importlib.metadata.entry_points(group=ENTRY_POINTS), key=lambda e: e.name):
-        loaded = entry.load()
+        try:
+            loaded = entry.load()
+        except Exception as error:  # other people's code
+            raise TvmpassError(f"entry point {entry.name!r}: {type(error).__name__}: {error}") from error
         found.extend(_as_rules(loaded, f"entry point {entry.name!r}"))
     return tuple(found)
 

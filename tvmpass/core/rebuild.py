@@ -176,8 +176,9 @@ def map_values(function, change):
     for block in function.body.blocks:
         bindings = []
         for binding in block.bindings:
-            value = change(binding.value)
-            if value is binding.value:
+            old = binding.value  # a new Python object at each access
+            value = change(old)
+            if value is old:
                 bindings.append(binding)
             elif isinstance(binding, relax.MatchCast):
                 bindings.append(relax.MatchCast(binding.var, value, binding.ty))
