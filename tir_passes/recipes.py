@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import tvm
 from tvm import s_tir, tirx
 
-from schedules.cpu.contraction import contraction_choices, find_axes, window_choices
+from schedules.cpu.contraction import Axes, contraction_choices, find_axes, window_choices
 from schedules.cpu.finish import finish_function
 from schedules.cpu.inline import is_guarded
 from schedules.cpu.machine import vector_lanes_of
@@ -41,7 +41,7 @@ from .unroll_inner import UnrollInner
 from .vectorize_inner import VectorizeInner
 
 LIMIT = 32
-_UNROLLED_WINDOW, _LONG = 49, 1000
+_UNROLLED_WINDOW, _LONG, _ROWS_PER_BLOCK = 49, 1000, 8
 _STEP = re.compile(r"([a-z][a-z0-9-]*)(?:\{([^{}]*)\})?(?:\s+|$)")
 
 RECIPE_VERSION = {
@@ -101,7 +101,7 @@ def apply_recipe(recipe: Recipe, func: tirx.PrimFunc, target: tvm.target.Target)
 
 def finish(func: tirx.PrimFunc, target: tvm.target.Target, options: Options) -> tirx.PrimFunc:
     """Return ``func`` with what every kernel needs, scheduled or not."""
-    return finish_function(func, options.fast_math)
+    return finish_function(func)
 
 
 def recipes(kernel: Kernel, target: tvm.target.Target, options: Options) -> list[Recipe]:
@@ -146,13 +146,13 @@ def _contractions(kernel: Kernel, lanes: int) -> Iterable[tuple[Step, ...]]:
     anchor = _anchor(kernel)
     axes = find_axes(anchor)
     choices = contraction_choices(anchor, axes, lanes)
-    padded = _is_padded(kernel)
+    rows, staging = _staging(kernel, anchor, axes, "rows")
     for k, count in ((1, 12), (4, 6)):
         for tile in choices[:count]:
             options = {"m": tile.m, "n": tile.vectors * tile.lanes, "lanes": tile.lanes}
             steps: tuple[Step, ...] = (TileMatmul(**options),)
             if kernel.kind == "conv":
-                steps = (TileConv(**options, rows=8), StagePadding()) if padded else (TileConv(**options),)
+                steps = (TileConv(**options, rows=rows), *staging)
             yield (
                 InlineNeighbours(),
                 *steps,
@@ -167,15 +167,12 @@ def _windows(kernel: Kernel, lanes: int) -> Iterable[tuple[Step, ...]]:
     anchor = _anchor(kernel)
     axes = find_axes(anchor)
     window = math.prod(extent(iv) or _LONG for iv in anchor.reduce)
-    padded = _is_padded(kernel)
+    rows, staging = _staging(kernel, anchor, axes, "channels")
     for tile in window_choices(anchor, axes, lanes)[:12]:
-        options = {"m": tile.m, "n": tile.vectors * tile.lanes, "lanes": tile.lanes}
-        steps: tuple[Step, ...] = (TileWindow(**options),)
-        if padded:
-            steps = (TileWindow(**options, rows=8), StagePadding(per="channels"))
         yield (
             InlineNeighbours(),
-            *steps,
+            TileWindow(m=tile.m, n=tile.vectors * tile.lanes, lanes=tile.lanes, rows=rows),
+            *staging,
             ParallelizeOuter(),
             VectorizeInner(),
             UnrollInner(k=0 if window <= _UNROLLED_WINDOW else 1),
@@ -222,5 +219,10 @@ def _injective(kernel: Kernel, lanes: int) -> Iterable[tuple[Step, ...]]:
         )
 
 
-def _is_padded(kernel: Kernel) -> bool:
-    return any(p.name in kernel.prologue and is_guarded(p.block) for p in stages(kernel.func))
+def _staging(kernel: Kernel, anchor, axes: Axes, per: str) -> tuple[int, tuple[Step, ...]]:
+    """Return the rows per block and the step that pads them; none where nothing is padded."""
+    if not any(part.name in kernel.prologue and is_guarded(part.block) for part in stages(kernel.func)):
+        return 0, ()
+    if axes.row is None or extent(anchor.spatial[axes.row]) is None:
+        return 0, (StagePadding(per="image"),)
+    return _ROWS_PER_BLOCK, (StagePadding(per=per),)

@@ -85,6 +85,27 @@ def test_padding_is_missing():
     assert refusal(tir_passes.StagePadding(), KERNELS["conv-1x1"][0]()).code == "block-missing"
 
 
+def test_padding_needs_blocks_of_rows():
+    steps = [tir_passes.InlineNeighbours(), tir_passes.TileConv(m=4, n=16)]
+    found = refusal(tir_passes.StagePadding(), KERNELS["conv-3x3"][0](), steps)
+    assert found.code == "no-row-blocks" and found.evidence["block"] == "out"
+    found = refusal(tir_passes.StagePadding(per="pixels"), KERNELS["conv-3x3"][0](), steps)
+    assert found.code == "bad-option" and found.evidence["value"] == "pixels"
+
+
+def test_padding_is_not_moved_into_a_joined_loop():
+    """TVM computes too small a region there and says nothing; the step refuses."""
+    func = KERNELS["conv-3x3"][0]()
+    kernel = classify(func)
+    schedule = s_tir.Schedule(func)
+    for step in (tir_passes.InlineNeighbours(), tir_passes.TileConv(m=4, n=16, rows=4)):
+        schedule = step.apply(schedule, kernel)
+    names = [schedule.get(loop).loop_var.name for loop in schedule.get_loops(schedule.get_sblock("out"))]
+    loops = schedule.get_loops(schedule.get_sblock("out"))
+    schedule.fuse(loops[names.index("s0")], loops[names.index("ht")])
+    assert tir_passes.StagePadding().apply(schedule, kernel).code == "no-row-blocks"
+
+
 def test_unrolling_a_symbolic_reduction_is_refused():
     found = refusal(tir_passes.UnrollInner(k=0), SYMBOLIC["mean-reduced"][0]())
     assert found.code == "extent-not-constant" and found.evidence["extent"] == "n"
