@@ -146,5 +146,24 @@ def test_a_kernel_that_cannot_be_compiled_is_named(folder, monkeypatch):
         tvmpass.build(net(1))
 
 
+def test_a_kernel_whose_schedule_cannot_be_compiled_falls_back(folder, monkeypatch):
+    expected = result(tvmpass.build(net(1)))
+    monkeypatch.setenv("TVMPASS_CACHE_SIZE", "0")
+    build, seen = tvm.tirx.build, set()
+
+    def fails_once(mod, target):
+        (name,) = (gv.name_hint for gv in mod.get_global_vars())
+        if name.startswith("tvmpass_") and name not in seen:
+            seen.add(name)
+            raise ValueError("LLVM gave up")
+        return build(mod, target)
+
+    monkeypatch.setattr(tvm.tirx, "build", fails_once)
+    lib = tvmpass.build(net(1))
+    assert {k.schedule for k in lib.report.kernels} == {"fallback"}
+    assert all("LLVM gave up" in k.note for k in lib.report.kernels)
+    np.testing.assert_allclose(result(lib), expected, rtol=1e-5)
+
+
 def test_the_cache_class_is_the_default_one(folder):
     assert CompileCache().folder == folder

@@ -158,11 +158,14 @@ def _compile_all(functions: Mapping[str, Any], target, cache: CompileCache, fold
                 objects[name] = done.result()
             except Exception as error:  # TVM raises several classes
                 simple = plainer(name, last_line(error))
-                if simple is None:
+                try:
+                    if simple is None:
+                        raise
+                    objects[name] = compile_one(name, simple.with_attr("global_symbol", name))
+                except Exception as last:
                     raise TvmpassError(
-                        f"code generation of kernel {name} failed: {last_line(error)}"
-                    ) from error
-                objects[name] = compile_one(name, simple.with_attr("global_symbol", name))
+                        f"code generation of kernel {name} failed: {last_line(last)}"
+                    ) from last
     return {name: objects[name] for name in functions}, hits
 
 
