@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import hashlib
+import inspect
 import json
 from pathlib import Path
+
+import pytest
 
 import tir_passes
 import tir_passes.recipes as recipe_module
 from schedules import cpu
-from tir_passes.recipes import RECIPE_VERSION, Recipe
+from tests.tir_passes.cases import KERNELS, OPTIONS, TARGET
+from tir_passes.recipes import RECIPE_VERSION, Recipe, parse_recipe, recipes
+from tvmpass.compile.target import parse_target
+from tvmpass.core.errors import UsageError
+from tvmpass.core.kernels import KINDS, classify
+from tvmpass.core.options import Options
 
 VERSIONS = Path(__file__).with_name("recipe_versions.json")
 
@@ -38,6 +47,67 @@ SOURCES = {
 
 def digest(kind: str) -> str:
     """Hash the source of everything that decides how a kind is scheduled."""
+    text = "".join(inspect.getsource(part) for part in (*COMMON, *SOURCES[kind]))
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def test_a_recipe_prints_and_parses():
+    text = "inline-neighbours tile-matmul{m=4,n=32} vectorize-inner unroll-inner{k=4} decompose-reduction"
+    assert str(parse_recipe(text)) == text
+    assert parse_recipe(" tile-matmul{m=6,n=64}  vectorize-inner ").steps == (
+        tir_passes.TileMatmul(),
+        tir_passes.VectorizeInner(),
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("tile-matmull", "tile-matmul"),
+        ("tile-matmul{q=3}", "q=3"),
+        ("tile-matmul{m=x}", "m"),
+        ("tile-matmul{m=3", "expected a step name"),
+    ],
+)
+def test_wrong_text_is_named(text, message):
+    with pytest.raises(UsageError, match=message):
+        parse_recipe(text)
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_few_distinct_and_the_same_each_time(name):
+    kernel = classify(KERNELS[name][0]())
+    listed = recipes(kernel, TARGET, OPTIONS)
+    assert 1 <= len(listed) <= 32 and len(set(listed)) == len(listed)
+    assert listed == recipes(kernel, TARGET, OPTIONS)
+    assert all(parse_recipe(str(recipe)) == recipe for recipe in listed)
+
+
+def test_threads_and_switches():
+    kernel = classify(KERNELS["matmul"][0]())
+    assert "parallelize-outer" not in str(recipes(kernel, TARGET, Options(threads=1))[0])
+    assert "parallelize-outer" in str(recipes(kernel, TARGET, Options(threads=4))[0])
+    assert recipes(kernel, TARGET, Options(threads=1, tile="off")) == []
+    plain = recipes(kernel, TARGET, Options(threads=1, unroll="off"))
+    assert plain and not any("unroll" in str(recipe) for recipe in plain)
+
+
+def test_narrow_vectors_for_narrow_machines():
+    kernel = classify(KERNELS["matmul"][0]())
+    best = recipes(kernel, parse_target("llvm:x86-64-v3", 1), OPTIONS)[0]
+    assert [step.lanes for step in best.steps if isinstance(step, tir_passes.TileMatmul)] == [8]
+
+
+def test_every_kind_has_a_version():
+    assert set(RECIPE_VERSION) == set(KINDS) == set(SOURCES)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_moved_code_moves_the_version(kind):
+    """Fails when code behind a kind's recipes changed and its RECIPE_VERSION did not.
+
+    Then raise RECIPE_VERSION[kind] and write the new pair to recipe_versions.json.
+    """
     known = json.loads(VERSIONS.read_text(encoding="utf-8"))
     assert known[kind] == {"version": RECIPE_VERSION[kind], "digest": digest(kind)}
 
