@@ -18,11 +18,21 @@ from .onnx_fix_conv import CONVOLUTIONS
 from .onnx_fix_elementwise import ELEMENTWISE
 from .onnx_fix_norm import NORMALISATION
 from .onnx_fix_quantized import QUANTISED
+from .onnx_fix_recurrent import RECURRENT
 from .onnx_fix_resize import RESIZING
 from .onnx_fix_select import SELECTION
 from .onnx_fix_shape import SHAPES
 
-CONVERTERS = {**CONVOLUTIONS, **ELEMENTWISE, **NORMALISATION, **QUANTISED, **RESIZING, **SELECTION, **SHAPES}
+CONVERTERS = {
+    **CONVOLUTIONS,
+    **ELEMENTWISE,
+    **NORMALISATION,
+    **QUANTISED,
+    **RECURRENT,
+    **RESIZING,
+    **SELECTION,
+    **SHAPES,
+}
 
 
 @cache
