@@ -26,6 +26,17 @@ from tvmpass.core.source import make_span, origin
 from .legalize import legalize_map
 
 GROUP_ATTR = "tvmpass.group"
+
+SCALAR_OPERANDS = frozenset(
+    f"relax.{name}"
+    for name in (
+        *("add", "subtract", "multiply", "divide", "floor_divide", "mod", "floor_mod"),
+        *("power", "maximum", "minimum"),
+        *("equal", "not_equal", "less", "less_equal", "greater", "greater_equal", "log_add_exp", "atan2"),
+        *("logical_and", "logical_or", "logical_xor", "bitwise_and", "bitwise_or", "bitwise_xor"),
+    )
+)
+"""Operators whose one-element constants become immediates; others are given them as tensors."""
 PACKED_ATTR = "tvmpass.packed"
 """Marks kernels whose weight parameter `PackWeights` has re-laid."""
 
@@ -78,8 +89,8 @@ def group_function(view: FunctionView, group: Group) -> GroupFunction:
 def close_over(values: Sequence[tuple[relax.Var, Any]], name: str, attrs: dict[str, Any]) -> GroupFunction:
     """Make a closed function of bindings ``(variable, value)``; the last is its result.
 
-    Operands become parameters in first-use order, one-element constants stay
-    inside (they become immediates), free symbolic variables are passed as a
+    Operands become parameters in first-use order, one-element constants of
+    arithmetic stay inside (they become immediates), free symbolic variables are passed as a
     trailing shape parameter, and all variables are fresh.
     """
     inside = {var for var, _ in values}
@@ -93,19 +104,19 @@ def close_over(values: Sequence[tuple[relax.Var, Any]], name: str, attrs: dict[s
         arguments.append(expr)
         inner[expr] = param
 
-    def collect(expr) -> None:
+    def collect(expr, immediate: bool = False) -> None:
         if isinstance(expr, relax.Var):
             if expr not in inside and expr not in inner:
                 take(expr, f"p{len(params)}")
         elif isinstance(expr, GenericConst):
-            if expr not in inner and len(expr.ty.shape) > 0:
+            if expr not in inner and not (immediate and len(expr.ty.shape) == 0):
                 take(expr, f"w{len(params)}")
         elif isinstance(expr, relax.Tuple):
             for item in expr.fields:
                 collect(item)
         elif isinstance(expr, relax.Call):
             for arg in expr.args:
-                collect(arg)
+                collect(arg, op_name(expr) in SCALAR_OPERANDS)
         elif isinstance(expr, relax.TupleGetItem):
             collect(expr.tuple_value)
 
