@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto
+from onnx import TensorProto, helper, numpy_helper
 
-from tests.frontends.models import model, node, value
+from tests.frontends.models import model, node, run, value
 from tvmpass.core.constants import constant_array
 from tvmpass.core.errors import TvmpassError, UsageError
 from tvmpass.frontends.onnx import load_onnx
@@ -151,3 +151,35 @@ def test_a_node_that_cannot_be_imported_is_named():
     nodes = [node("CumSum", ["x", "axis"], ["y"], "sum along what")]
     text = _fails(model(nodes, [value("x", [2, 3]), value("axis", [], "int64")], ["y"]))
     assert "node 'sum along what' (CumSum)" in text
+
+
+def test_sparse_weights_are_refused():
+    made = model([node("MatMul", ["x", "w"], ["y"])], [value("x", [2, 3])], ["y"])
+    values = numpy_helper.from_array(np.ones(1, "float32"), "w")
+    indices = numpy_helper.from_array(np.zeros(1, "int64"), "places")
+    made.graph.sparse_initializer.add(values=values, indices=indices, dims=[3, 4])
+    assert "sparse tensor (w)" in _fails(made)
+
+
+def test_both_branches_of_an_if():
+    made = _branching()
+    for chosen, expected in ((True, [2.0, 4.0]), (False, [-1.0, -2.0])):
+        got = run(load_onnx(made), np.array(chosen), np.array([1, 2], np.float32))
+        assert got[0].tolist() == expected
+
+
+def test_the_branch_of_a_constant_if_takes_its_place():
+    made = _branching(constant=True)
+    mod = load_onnx(made)
+    assert "if " not in mod.script()
+    assert run(mod, np.array([1, 2], np.float32))[0].tolist() == [2.0, 4.0]
+
+
+def _branching(constant: bool = False) -> onnx.ModelProto:
+    branches = {
+        "then_branch": helper.make_graph([node("Add", ["x", "x"], ["t"])], "then", [], [value("t", [2])]),
+        "else_branch": helper.make_graph([node("Neg", ["x"], ["e"])], "else", [], [value("e", [2])]),
+    }
+    nodes = [node("If", ["c"], ["y"], "choice", **branches)]
+    inputs = [value("x", [2])] if constant else [value("c", [], "bool"), value("x", [2])]
+    return model(nodes, inputs, ["y"], {"c": np.array(True)} if constant else None)

@@ -9,8 +9,10 @@ from collections.abc import Mapping, Sequence
 import onnx
 import tvm
 
+from tvmpass.core.errors import TvmpassError
+
 from .onnx_check import check_supported, check_types, check_valid
-from .onnx_convert import convert
+from .onnx_convert import convert, one_line
 from .onnx_expand import inline_functions
 from .onnx_fix import expanded_operators
 from .onnx_prepare import fold, freeze_inputs, name_nodes
@@ -42,7 +44,10 @@ def load_onnx(
     freeze_inputs(proto.graph)
     inputs = [value.name for value in model_inputs(proto.graph)]
     outputs = [value.name for value in proto.graph.output]
-    proto = inline_functions(proto, expanded_operators())
+    try:
+        proto = inline_functions(proto, expanded_operators())
+    except RuntimeError as error:  # onnx's inliner is C++ and knows no other
+        raise TvmpassError(f"{where}: functions cannot be inlined: {one_line(error)}") from error
     # A body may lead to operators that its own name did not show.
     check_supported(proto, where)
     mod = convert(fold(proto), fixed, where)

@@ -55,6 +55,8 @@ def check_types(graph: onnx.GraphProto, where: str) -> None:
     below a byte; a refusal is better than other numbers than ONNX Runtime's.
     """
     found: dict[str, list[str]] = {}
+    for sparse in graph.sparse_initializer:
+        found.setdefault("sparse tensor", []).append(sparse.values.name)
 
     def note(element_type: int, name: str) -> None:
         if element_type not in _ELEMENT_TYPES:

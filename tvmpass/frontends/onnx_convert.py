@@ -48,12 +48,12 @@ def convert(model: onnx.ModelProto, shapes: Mapping[str, tuple[Dim, ...]], where
             raise
         except Exception as error:
             importer.close()
-            text = f"{where}: {importer.describe()} cannot be imported: {_one_line(error)}"
+            text = f"{where}: {importer.describe()} cannot be imported: {one_line(error)}"
             raise TvmpassError(text) from error
     return importer.attach_origins(mod)
 
 
-def _one_line(error: Exception) -> str:
+def one_line(error: Exception) -> str:
     """Return the last line of an error, without TVM's print of operator objects."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     text = lines[-1] if lines else type(error).__name__
