@@ -15,7 +15,7 @@ from tvm import tirx
 
 from tvmpass.core.nest import Stage, as_int, extent, loads, root_block, stages, substitute, variables
 
-from .emit import Emitter, LoopAxis, VectorAxis, statements, tile_start, with_statements
+from .emit import Emitter, LoopAxis, VectorAxis, statements, tile_start, vector_lanes, with_statements
 
 TRANSPOSE_BLOCK = 32
 _MIN_GUARD_LANES = 4
@@ -44,9 +44,12 @@ def vector_nest(emitter: Emitter, stage: Stage, lanes: int, vectors: int):
     if not tail or None in sizes:
         return _scalar_nest(emitter, stage, [*outer, *tail])
     crossed = _crossed_axis(stage, outer, tail)
-    vector = VectorAxis(
-        math.prod(sizes), _guard_lanes(stage, tail[-1].var, lanes), 1 if crossed else vectors, emitter.dtype
-    )
+    lanes = _guard_lanes(stage, tail[-1].var, lanes)
+    if crossed:
+        vectors = 1
+    elif len(tail) > 1:
+        vectors = _even_vectors(math.prod(sizes), lanes, vectors)
+    vector = VectorAxis(math.prod(sizes), lanes, vectors, emitter.dtype)
     order = [*axes, vector.nt, vector.nu, vector.nl]
     block: tuple[LoopAxis, LoopAxis] | None = None
     if crossed is not None:
@@ -67,6 +70,17 @@ def vector_nest(emitter: Emitter, stage: Stage, lanes: int, vectors: int):
         return substitute(stage.store, mapping)
 
     return emitter.block(stage.name, order, body)
+
+
+def _even_vectors(size: int, lanes: int, vectors: int) -> int:
+    """Return at most ``vectors`` per tile such that no tile overlaps another.
+
+    The start of an overlapping tile is a minimum, and through that the
+    simplifier may fail to put a split index together again: the vectors would
+    become one load per lane.
+    """
+    groups = -(-size // vector_lanes(size, lanes))
+    return next(v for v in range(min(vectors, groups), 0, -1) if groups % v == 0)
 
 
 def _scalar_nest(emitter: Emitter, stage: Stage, columns):
