@@ -68,3 +68,22 @@ def test_lowers_in_a_group(emitter, name):
     lowered = emitter.fused(mod, longest)
     calls = [b.value for block in lowered["main"].body.blocks for b in block.bindings]
     assert [op_name(call) for call in calls] == ["relax.call_tir"]
+
+
+CONSTANT_OPERAND = {
+    "where-left": ("float32", lambda x: op.where(op.isnan(x), relax.const(1.0), x)),
+    "where-right": ("float32", lambda x: op.where(op.isnan(x), x, relax.const(1.0))),
+    "shift": ("int32", lambda x: op.left_shift(op.bitwise_not(x), relax.const(1, "int32"))),
+    "add": ("float32", lambda x: op.add(relax.const(1.0), op.exp(x))),
+    "and": ("bool", lambda x: op.logical_and(op.logical_not(x), relax.const(True, "bool"))),
+}
+
+
+@pytest.mark.parametrize("name", CONSTANT_OPERAND)
+def test_constant_operands_lower_in_a_group(emitter, name):
+    dtype, body = CONSTANT_OPERAND[name]
+    mod = graph(body, (SHAPE, dtype))
+    (longest, *_) = emitter.candidates(FuseElementwiseChain(), mod)
+    lowered = emitter.fused(mod, longest)
+    calls = [b.value for block in lowered["main"].body.blocks for b in block.bindings]
+    assert [op_name(call) for call in calls] == ["relax.call_tir"]
