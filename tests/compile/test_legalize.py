@@ -311,3 +311,40 @@ def test_truth_values_compare():
     a, b = np.array([True, True, False, False]), np.array([True, False, True, False])
     _check(op.not_equal, [a, b], a != b)
     _check(op.equal, [a, b], a == b)
+
+
+@pytest.mark.parametrize("groups", [1, 2, 6])
+def test_group_and_instance_norm_of_a_large_mean(groups):
+    rng = np.random.default_rng(5)
+    x = (rng.standard_normal((2, 6, 3, 4)) + 2000).astype("float32")
+    gamma, beta = (rng.standard_normal(6).astype("float32") for _ in range(2))
+    wide = x.astype("float64").reshape(2, groups, 6 // groups, 3, 4)
+    centred = wide - wide.mean((2, 3, 4), keepdims=True)
+    normed = centred / np.sqrt((centred**2).mean((2, 3, 4), keepdims=True) + 1e-5)
+    expected = normed.reshape(x.shape) * gamma.reshape(-1, 1, 1) + beta.reshape(-1, 1, 1)
+    g, b = make_constant(gamma), make_constant(beta)
+    _check(
+        lambda v: op.nn.group_norm(v, g, b, groups, 1, [2, 3], 1e-5),
+        [x],
+        expected.astype("float32"),
+        atol=2e-3,
+    )
+    if groups == 6:
+        _check(
+            lambda v: op.nn.instance_norm(v, g, b, 1, [2, 3], 1e-5),
+            [x],
+            expected.astype("float32"),
+            atol=2e-3,
+        )
+
+
+def test_rms_norm():
+    x = np.random.default_rng(6).standard_normal((3, 8)).astype("float32")
+    weight = np.arange(8, dtype="float32")
+    expected = x / np.sqrt((x.astype("float64") ** 2).mean(1, keepdims=True) + 1e-5) * weight
+    _check(
+        lambda v: op.nn.rms_norm(v, make_constant(weight), [-1], 1e-5),
+        [x],
+        expected.astype("float32"),
+        rtol=1e-5,
+    )

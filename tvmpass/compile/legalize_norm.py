@@ -5,7 +5,15 @@ from __future__ import annotations
 from tvm import te, tirx
 
 from .legalize_elementwise import Legalize
-from .legalize_reduce import _axes, accumulator, max_reducer, mean_of, reduce_axes
+from .legalize_reduce import (
+    accumulator,
+    axes_of,
+    dim_product,
+    max_reducer,
+    mean_of,
+    reciprocal,
+    reduce_axes,
+)
 
 
 def _exponentials(x: te.Tensor, axis: int):
@@ -54,7 +62,7 @@ def _layer_norm(bb, call):
 
     def layer_norm(x, *scales):
         rank, dtype = len(x.shape), accumulator(x.dtype)
-        axes = _axes(attrs.axes, rank)
+        axes = axes_of(attrs.axes, rank)
 
         def at(tensor, index):
             return tensor(*[0 if i in axes else v for i, v in enumerate(index)])
@@ -88,12 +96,75 @@ def _layer_norm(bb, call):
     return bb.call_te(layer_norm, *call.args, primfunc_name_hint="layer_norm")
 
 
+def _group_norm(bb, call):
+    return _grouped(bb, call, int(call.attrs.num_groups), "group_norm")
+
+
+def _instance_norm(bb, call):
+    return _grouped(bb, call, None, "instance_norm")
+
+
+def _grouped(bb, call, groups: int | None, name: str):
+    """Normalise over groups of channels and the given axes; ``groups`` None is one per channel."""
+    attrs = call.attrs
+
+    def normalise(x, gamma, beta):
+        rank, dtype = len(x.shape), accumulator(x.dtype)
+        channel = int(attrs.channel_axis) % rank
+        axes = [axis for axis in axes_of(attrs.axes, rank) if axis != channel]
+        outer = [axis for axis in range(rank) if axis != channel and axis not in axes]
+        count = x.shape[channel] if groups is None else groups
+        width = 1 if groups is None else x.shape[channel] // groups
+        shape = [*(x.shape[axis] for axis in outer), count]
+        scale = reciprocal(dim_product(x, axes) * width, dtype)
+
+        def mean(element, stage: str):
+            inner = te.reduce_axis((0, width), "kc")
+            steps = {axis: te.reduce_axis((0, x.shape[axis]), f"k{axis}") for axis in axes}
+
+            def compute(*index):
+                place = dict(zip(outer, index)) | {axis: step.var for axis, step in steps.items()}
+                place[channel] = index[-1] * width + inner.var
+                value = x(*[place[axis] for axis in range(rank)]).astype(dtype)
+                return te.sum(element(value, index), axis=[inner, *steps.values()])
+
+            total = te.compute(shape, compute, name=f"T_{name}_{stage}_sum")
+            return te.compute(shape, lambda *i: total(*i) * scale, name=f"T_{name}_{stage}")
+
+        centre = mean(lambda value, index: value, "mean")
+
+        def square(value, index):
+            centred = value - centre(*index)
+            return centred * centred
+
+        variance = mean(square, "variance")
+        epsilon = tirx.const(float(attrs.epsilon), dtype)
+        factor = te.compute(
+            shape,
+            lambda *i: tirx.const(1, dtype) / tirx.sqrt(variance(*i) + epsilon),
+            name=f"T_{name}_factor",
+        )
+
+        def compute(*index):
+            group = [*(index[axis] for axis in outer), tirx.floordiv(index[channel], width)]
+            value = (x(*index).astype(dtype) - centre(*group)) * factor(*group)
+            if attrs.scale:
+                value = value * gamma(index[channel]).astype(dtype)
+            if attrs.center:
+                value = value + beta(index[channel]).astype(dtype)
+            return value.astype(x.dtype)
+
+        return te.compute(x.shape, compute, name=f"T_{name}")
+
+    return bb.call_te(normalise, *call.args, primfunc_name_hint=name)
+
+
 def _rms_norm(bb, call):
     attrs = call.attrs
 
     def rms_norm(x, weight):
         rank, dtype = len(x.shape), accumulator(x.dtype)
-        axes = _axes(attrs.axes, rank)
+        axes = axes_of(attrs.axes, rank)
         mean = mean_of(x, axes, True, lambda value, index: value * value, name="T_rms_norm_mean")
         epsilon = tirx.const(float(attrs.epsilon), dtype)
         factor = te.compute(
@@ -113,10 +184,12 @@ def _rms_norm(bb, call):
 
 
 def normalisations() -> dict[str, Legalize]:
-    """Return the legalisations of softmax, log-softmax, layer norm and RMS norm."""
+    """Return the legalisations of softmax, log-softmax and the norms."""
     return {
         "relax.nn.softmax": _softmax,
         "relax.nn.log_softmax": _log_softmax,
+        "relax.nn.group_norm": _group_norm,
+        "relax.nn.instance_norm": _instance_norm,
         "relax.nn.layer_norm": _layer_norm,
         "relax.nn.rms_norm": _rms_norm,
     }

@@ -17,7 +17,8 @@ from .legalize_elementwise import Legalize, is_float, is_nan, keep_nan
 _HALF = ("float16", "bfloat16")
 
 
-def _axes(axis, rank: int) -> list[int]:
+def axes_of(axis, rank: int) -> list[int]:
+    """Return axes as sorted non-negative ints; None stands for all."""
     if axis is None:
         return list(range(rank))
     return sorted(int(i) % rank for i in axis)
@@ -48,14 +49,15 @@ def reduce_axes(x: te.Tensor, axes: list[int], keepdims: bool, reduce, element=N
     return te.compute(shape, compute, name=name)
 
 
-def _dim_product(x: te.Tensor, axes: list[int]):
+def dim_product(x: te.Tensor, axes: list[int]):
+    """Return the number of elements that a reduction over ``axes`` takes."""
     count = 1
     for axis in axes:
         count = count * x.shape[axis]
     return count
 
 
-def _reciprocal(count, dtype: str):
+def reciprocal(count, dtype: str):
     """Return 1 / count as a constant where the count is one."""
     if isinstance(count, (int, tirx.IntImm)):
         return tirx.const(1.0 / int(count), dtype)
@@ -65,7 +67,7 @@ def _reciprocal(count, dtype: str):
 def mean_of(x: te.Tensor, axes: list[int], keepdims: bool, element=None, name: str = "T_mean") -> te.Tensor:
     """Return the mean of ``element(x)`` over axes, in the accumulator dtype."""
     total = reduce_axes(x, axes, keepdims, te.sum, element, name=f"{name}_sum")
-    scale = _reciprocal(_dim_product(x, axes), total.dtype)
+    scale = reciprocal(dim_product(x, axes), total.dtype)
     return te.compute(total.shape, lambda *i: total(*i) * scale, name=name)
 
 
@@ -80,7 +82,7 @@ def _is_empty(call: relax.Call) -> bool:
         return False
     dims = shape.values
     return any(
-        isinstance(dims[i], tirx.IntImm) and int(dims[i]) == 0 for i in _axes(call.attrs.axis, len(dims))
+        isinstance(dims[i], tirx.IntImm) and int(dims[i]) == 0 for i in axes_of(call.attrs.axis, len(dims))
     )
 
 
@@ -135,7 +137,7 @@ def _reduction(reducer: Callable[[], Callable], identity, name: str) -> Legalize
             return bb.call_te(topi.identity, call.args[0], primfunc_name_hint=name)
 
         def compute(x):
-            axes = _axes(call.attrs.axis, len(x.shape))
+            axes = axes_of(call.attrs.axis, len(x.shape))
             if dtype == "bool":
                 # The largest of truth values is "any", the smallest "all".
                 x = _cast(x, "int8")
@@ -160,7 +162,7 @@ def _mean(bb, call):
         return None
 
     def compute(x):
-        return _cast(mean_of(x, _axes(call.attrs.axis, len(x.shape)), bool(call.attrs.keepdims)), dtype)
+        return _cast(mean_of(x, axes_of(call.attrs.axis, len(x.shape)), bool(call.attrs.keepdims)), dtype)
 
     return bb.call_te(compute, call.args[0], primfunc_name_hint="mean")
 
