@@ -42,6 +42,7 @@ from tvm import tirx
 from relay_passes import fusion
 from schedules.cpu.pack import packing
 from tir_passes.recipes import RECIPE_VERSION, apply_recipe, finish, recipes
+from tvmpass import catalogue
 from tvmpass.compile.canonical import canonicalize
 from tvmpass.compile.grouping import Group, group_function, lower
 from tvmpass.compile.latency import Latency
@@ -50,8 +51,10 @@ from tvmpass.compile.schedule import Scheduler, is_schedulable
 from tvmpass.compile.target import parse_target
 from tvmpass.core.analysis.alias import VIEW_OPS
 from tvmpass.core.decision import Refusal
+from tvmpass.core.engine import Sites, simplify
 from tvmpass.core.kernels import classify
 from tvmpass.core.options import Options
+from tvmpass.core.report import Ledger
 from tvmpass.core.site import FunctionView, op_name, outputs_of
 from tvmpass.cost.dataset import header
 from tvmpass.cost.device import device_class, host_facts
@@ -59,7 +62,7 @@ from tvmpass.cost.features import INDEX
 from tvmpass.cost.learned import MODEL_SUFFIX
 from tvmpass.version import VERSION
 
-BATCH = 4
+BATCH = 6
 """Graphs lowered and compiled together."""
 
 MAX_CANDIDATES = 4
@@ -112,6 +115,7 @@ class Collector:
         self.target, self.options = target, options
         self.device_class = device_class(target, 1)
         self.rules = [rule() for rule in fusion.RULES]
+        self.simplify_rules = catalogue.of_kind(catalogue.rules(), "simplify")
         self.scheduler = Scheduler(target, options, Latency(target, options))
         self.rng = np.random.default_rng()
         self.times: dict[str, float] = {}
@@ -124,10 +128,11 @@ class Collector:
         A graph that cannot be lowered is counted and left out.
         """
         self.rng, self.counts, self.lines = np.random.default_rng(seed), Counter(), []
-        graphs, functions = [], {}
+        graphs, functions, palette = [], {}, {}
         for _ in range(BATCH):
-            family, mod = make_graph(self.rng)
-            view = FunctionView(canonicalize(mod), "main")
+            family, mod = make_graph(self.rng, palette)
+            mod = simplify(canonicalize(mod), self.simplify_rules, Sites(Ledger()), None)
+            view = FunctionView(mod, "main")
             cuts, made = self.cuts(view)
             if len(cuts) > 1:
                 graphs.append((family, cuts))

@@ -15,18 +15,27 @@ from tvm import relax
 
 op = relax.op
 
-MAX_MULTIPLY_ADDS = 6e7
-MAX_ELEMENTS = 3e6
+MAX_MULTIPLY_ADDS = 5e7
+MAX_ELEMENTS = 2e6
 
 _CHANNELS = (3, 8, 12, 16, 24, 32, 40, 48, 56, 64, 72, 80, 96, 112, 120, 128, 144, 160, 192, 240, 256, 288)
 _WIDE = (320, 384, 480, 512, 576, 768, 960, 1024)
 
 
-class Graph:
-    """Builds one Relax function operator by operator; sizes come from ``rng``."""
+REUSE = 0.7
+"""How often a shape of an earlier graph of the palette is taken again."""
 
-    def __init__(self, rng: np.random.Generator):
+
+class Graph:
+    """Builds one Relax function operator by operator; sizes come from ``rng``.
+
+    ``palette`` holds shapes drawn before, for graphs that are measured together:
+    their single operators are then the same kernels and are measured once.
+    """
+
+    def __init__(self, rng: np.random.Generator, palette: dict[str, list]):
         self.rng = rng
+        self.palette = palette
         self.params: list[relax.Var] = []
 
     def input(self, shape, dtype: str = "float32") -> relax.Var:
@@ -37,10 +46,20 @@ class Graph:
     def log_uniform(self, low: float, high: float) -> int:
         return round(math.exp(self.rng.uniform(math.log(low), math.log(high))))
 
+    def again(self, what: str, fits: Callable = lambda value: True):
+        """Return an earlier value of the palette that fits, often, else None."""
+        known = [value for value in self.palette.setdefault(what, []) if fits(value)]
+        return known[int(self.rng.integers(len(known)))] if known and self.chance(REUSE) else None
+
     def channels(self, wide: float = 0.2) -> int:
-        if self.chance(0.1):
-            return self.log_uniform(2, 200)  # odd ones too
-        return int(self.rng.choice(_WIDE if self.chance(wide) else _CHANNELS))
+        found = self.again("channels")
+        if found is None:
+            if self.chance(0.1):
+                found = self.log_uniform(2, 200)  # odd ones too
+            else:
+                found = int(self.rng.choice(_WIDE if self.chance(wide) else _CHANNELS))
+            self.palette["channels"].append(found)
+        return found
 
     def chance(self, probability: float) -> bool:
         return bool(self.rng.random() < probability)
@@ -53,12 +72,15 @@ Emit = Callable[[relax.Expr], relax.Var]
 Family = Callable[[Graph, Emit], relax.Var]
 
 
-def make_graph(rng: np.random.Generator):
-    """Return ``(family name, IRModule)``; the module's function is ``main``."""
+def make_graph(rng: np.random.Generator, palette: dict[str, list]):
+    """Return ``(family name, IRModule)``; the module's function is ``main``.
+
+    ``palette`` (empty at first) passes shapes on from graph to graph.
+    """
     names = list(FAMILIES)
     weights = np.array([FAMILIES[name][1] for name in names], dtype=float)
     name = names[int(rng.choice(len(names), p=weights / weights.sum()))]
-    graph = Graph(rng)
+    graph = Graph(rng, palette)
     builder = relax.BlockBuilder()
     body = FAMILIES[name][0]
     with builder.function("main"):  # its parameters are made while the body grows
@@ -94,12 +116,6 @@ def _silu(g, emit, x):
     return emit(op.multiply(x, emit(op.sigmoid(x))))
 
 
-def _gelu(g, emit, x):
-    t = emit(op.erf(emit(op.multiply(x, scalar(0.70710678)))))
-    t = emit(op.multiply(x, emit(op.add(t, scalar(1.0)))))
-    return emit(op.multiply(t, scalar(0.5)))
-
-
 def _leaky(g, emit, x):
     return emit(op.maximum(x, emit(op.multiply(x, scalar(0.1)))))
 
@@ -122,7 +138,6 @@ _ACTIVATIONS = (
     _hard_swish,
     _hard_sigmoid,
     _silu,
-    _gelu,
     _leaky,
     _relu6,
 )
@@ -181,10 +196,14 @@ def epilogue(g: Graph, emit: Emit, x, most: int = 5):
 
 
 def _image(g: Graph, channels: int, most: float) -> tuple[int, int, int, int]:
+    found = g.again("image", lambda size: size[0] * size[1] * channels <= most)
+    if found is not None:
+        return (1, *found, channels)
     height = g.log_uniform(1, 90)
     width = g.log_uniform(4, 160) if g.chance(0.4) else height
     while height * width * channels > most and height * width > 1:
         height, width = max(1, height // 2), max(1, width // 2)
+    g.palette["image"].append((height, width))
     return (1, height, width, channels)
 
 
@@ -300,12 +319,16 @@ def normalise(g: Graph, emit: Emit):
 
 
 def _any_shape(g: Graph, most: float = MAX_ELEMENTS) -> tuple[int, ...]:
+    found = g.again("any", lambda dims: math.prod(dims) <= most)
+    if found is not None:
+        return found
     rank = int(g.pick(1, 2, 2, 3, 3, 4, 4))
     last = g.channels(0.4) if g.chance(0.8) else g.log_uniform(1, 4000)
     dims = [g.log_uniform(1, 200) for _ in range(rank - 1)] + [last]
     while math.prod(dims) > most / (10 if g.chance(0.7) else 1):
         largest = int(np.argmax(dims[:-1])) if rank > 1 and max(dims[:-1]) > 1 else rank - 1
         dims[largest] = max(1, dims[largest] // 2)
+    g.palette["any"].append(tuple(dims))
     return tuple(dims)
 
 

@@ -11,6 +11,7 @@ import gzip
 import json
 import math
 import os
+import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -126,7 +127,7 @@ def _open(path: Path) -> tuple[dict[str, Any], str | None]:
         first = next(_lines(path), (1, b""))[1]
     except OSError as error:
         raise TvmpassError(f"{path}: {error.strerror or error}") from None
-    except (EOFError, gzip.zlib.error) as error:
+    except (EOFError, zlib.error) as error:
         return {}, f"{path}: not a gzip file that can be read ({error})"
     try:
         head = _object(first)
