@@ -97,7 +97,7 @@ def names(every: Iterable[Rule] | None = None) -> dict[str, str]:
     return table
 
 
-PLANNERS = {"PlanLayout": "layout", "PlanFusion": "fusion"}
+PLANNERS = {"PlanLayout": "layout", "PlanFusion": "fusion", "PlanPacking": "packing"}
 """The passes that proposal rules run inside, and which plan each makes."""
 
 

@@ -176,12 +176,17 @@ def _model_name(mod) -> str:
 
 
 def _verify_summary(options: Options, job: Job) -> dict[str, Any]:
-    checked = getattr(job.verifier, "checked", 0)
-    return {
+    if job.verifier is None:
+        return {"level": options.verify, "checked": 0, "not_checked": 0}
+    reasons: dict[str, int] = {}
+    for note in job.verifier.notes:
+        reasons[note] = reasons.get(note, 0) + 1
+    summary = {
         "level": options.verify,
-        "checked": checked,
-        "not_checked": getattr(job.verifier, "not_checked", 0),
+        "checked": job.verifier.checked,
+        "not_checked": job.verifier.not_checked,
     }
+    return {**summary, "reasons": reasons} if reasons else summary
 
 
 def _metadata(mod, params, target: tvm.target.Target) -> Metadata:

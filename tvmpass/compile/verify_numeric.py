@@ -118,7 +118,7 @@ class NumericVerifier:
     def skip(self, reason: str) -> None:
         """Count a comparison that was not made, and keep why."""
         self.not_checked += 1
-        self.notes.append(f"not checked: {reason}")
+        self.notes.append(reason)
 
     def kernel(self, function: tirx.PrimFunc, scheduled: tirx.PrimFunc) -> Refusal | None:
         """Compare a kernel of a single operator, scheduled, with its unscheduled form."""
