@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import tvm
 from tvm import s_tir, tirx
 
-from schedules.cpu.contraction import Axes, contraction_choices, find_axes, window_choices
+from schedules.cpu.contraction import Axes, contraction_choices, find_axes, row_block, window_choices
 from schedules.cpu.finish import finish_function
 from schedules.cpu.inline import is_guarded
 from schedules.cpu.machine import vector_lanes_of
@@ -41,7 +41,7 @@ from .unroll_inner import UnrollInner
 from .vectorize_inner import VectorizeInner
 
 LIMIT = 32
-_UNROLLED_WINDOW, _LONG, _ROWS_PER_BLOCK = 49, 1000, 8
+_UNROLLED_WINDOW, _LONG = 49, 1000
 _STEP = re.compile(r"([a-z][a-z0-9-]*)(?:\{([^{}]*)\})?(?:\s+|$)")
 
 RECIPE_VERSION = {
@@ -223,6 +223,7 @@ def _staging(kernel: Kernel, anchor, axes: Axes, per: str) -> tuple[int, tuple[S
     """Return the rows per block and the step that pads them; none where nothing is padded."""
     if not any(part.name in kernel.prologue and is_guarded(part.block) for part in stages(kernel.func)):
         return 0, ()
-    if axes.row is None or extent(anchor.spatial[axes.row]) is None:
+    height = None if axes.row is None else extent(anchor.spatial[axes.row])
+    if height is None:
         return 0, (StagePadding(per="image"),)
-    return _ROWS_PER_BLOCK, (StagePadding(per=per),)
+    return row_block(height), (StagePadding(per=per),)

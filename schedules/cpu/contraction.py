@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import tvm
@@ -11,7 +12,7 @@ from tvmpass.core.kernels import contraction_operands, own_reads
 from tvmpass.core.nest import Stage, as_int, extent, variables
 
 from .emit import vector_lanes
-from .registers import VECTOR_REGISTERS, RegisterTile, contraction_tiles, tile_cycles
+from .registers import RegisterTile, contraction_tiles, window_tiles
 
 
 @dataclass(frozen=True)
@@ -87,10 +88,7 @@ def _plain_pair(anchor: Stage, load, first, second) -> bool:
 
 def reduction_depth(anchor: Stage) -> int:
     """Return the number of steps of the reduction, symbolic extents taken as 64."""
-    depth = 1
-    for iv in anchor.reduce:
-        depth *= extent(iv) or 64
-    return depth
+    return math.prod(extent(iv) or 64 for iv in anchor.reduce)
 
 
 def group_lanes(anchor: Stage, axes: Axes, widest: int) -> int:
@@ -125,35 +123,21 @@ def contraction_choices(anchor: Stage, axes: Axes, widest: int) -> list[Register
 
 
 def _rows(anchor: Stage, axes: Axes) -> int | None:
-    if not axes.m:
-        return 1
-    rows = 1
-    for position in axes.m:
-        size = extent(anchor.spatial[position])
-        if size is None:
-            return None
-        rows *= size
-    return rows
+    sizes = [extent(anchor.spatial[position]) for position in axes.m]
+    return None if None in sizes else math.prod(sizes)
 
 
 def window_choices(anchor: Stage, axes: Axes, widest: int) -> list[RegisterTile]:
-    """Return register tiles for a depthwise convolution or a pooling window."""
+    """Return register tiles for a depthwise convolution or a pooling window, best guess first."""
     size = extent(anchor.spatial[axes.n])
     lanes = vector_lanes(size, widest)
     groups = -(-size // lanes) if size else 1
-    rows = _rows(anchor, axes)
-    ranked = []
-    for vectors in (1, 2, 4):
-        for m in range(1, min(rows or 4, 10) + 1):
-            if m * vectors > VECTOR_REGISTERS // 3 or vectors > groups:
-                continue
-            tiles = -(-groups // vectors) * (-(-rows // m) if rows else 64.0 / m)
-            ranked.append(
-                (
-                    tiles * tile_cycles(m, vectors, lanes, reduction_depth(anchor), 6.0),
-                    -m,
-                    RegisterTile(m, vectors, lanes),
-                )
-            )
-    ranked.sort(key=lambda item: item[:2])
-    return [tile for _, _, tile in ranked]
+    window = [extent(iv) or 1 for iv in anchor.reduce]
+    return window_tiles(_rows(anchor, axes), groups, math.prod(window), window[-1], lanes)
+
+
+def row_block(height: int, longest: int = 10, shortest: int = 4) -> int:
+    """Return how many rows to pad at once, so that the blocks cover ``height`` with little overlap."""
+    if height <= longest:
+        return height
+    return min(range(longest, shortest - 1, -1), key=lambda rows: -(-height // rows) * rows)

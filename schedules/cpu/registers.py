@@ -18,19 +18,19 @@ class RegisterTile:
     lanes: int
 
 
-def tile_cycles(m: int, vectors: int, lanes: int, depth: int, extra: float = 3.0) -> float:
+def tile_cycles(m: int, vectors: int, lanes: int, depth: int) -> float:
     """Estimate the cycles of one tile over ``depth`` steps of the reduction.
 
     Two multiply-adds and two loads issue per cycle; fewer than eight
     independent sums leave the multipliers waiting for their own results; a
     panel of weights that overflows the first-level cache comes from the second
-    at half a vector per cycle.  ``extra`` is the work per vector that is stored.
+    at half a vector per cycle.
     """
     multiply = m * vectors / 2
     panel = depth * vectors * lanes * 4
     weight = 0.5 if panel <= L1_BYTES * 0.6 else 2.0
     load = m / 2 + vectors * weight
-    return depth * max(multiply, load, FMA_LATENCY_CYCLES) + extra * m * vectors
+    return depth * max(multiply, load, FMA_LATENCY_CYCLES) + 3.0 * m * vectors
 
 
 def contraction_tiles(
@@ -51,3 +51,25 @@ def contraction_tiles(
             ranked.append((cost, -m, RegisterTile(m, vectors, lanes)))
     ranked.sort(key=lambda item: item[:2])
     return [tile for _, _, tile in ranked]
+
+
+def window_tiles(
+    rows: int | None, groups: int, window: int, width: int, lanes: int, registers: int = VECTOR_REGISTERS
+) -> list[RegisterTile]:
+    """Return register tiles for a window of ``window`` elements, ``width`` to a row, best guess first.
+
+    One row of the window's weights stays in registers beside the sums, and
+    neighbouring pixels share the inputs where their windows overlap.
+    """
+    ranked = []
+    for vectors in (1, 2):
+        for m in range(1, min(rows or 8, 14) + 1):
+            if vectors > groups or m * vectors + vectors * width + 2 > registers:
+                continue
+            tiles = -(-groups // vectors) * (-(-rows // m) if rows else 64.0 / m)
+            multiply = window * m * vectors / 2
+            load = window / width * vectors * (m + 2 * width) / 2
+            cycles = max(multiply, load, window * FMA_LATENCY_CYCLES) + 6.0 * m * vectors
+            ranked.append((tiles * cycles, vectors, -m, RegisterTile(m, vectors, lanes)))
+    ranked.sort(key=lambda item: item[:3])
+    return [tile for *_, tile in ranked] or [RegisterTile(1, 1, lanes)]
