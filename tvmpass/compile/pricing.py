@@ -84,7 +84,7 @@ class KernelPricer:
             together.mean,
             [k.kernel.kind for k in fused.kernels],
         )
-        return Price(together, group)
+        return Price(together, group, kept=max((p.estimate.mean for p in parts), default=0.0))
 
     def apart(self, view: FunctionView) -> Estimate | None:
         """Return the time of a function whose every call is a kernel of its own.
