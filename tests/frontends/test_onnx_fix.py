@@ -343,3 +343,10 @@ def test_element_types_without_exact_storage_are_refused(element):
         TvmpassError, match=f"element types that are not supported: {element.lower()} .squeeze."
     ):
         load_onnx(made)
+
+
+def test_roi_align_of_the_maximum_is_refused():
+    inputs = [value("x", [1, 1, 4, 4]), value("rois", [1, 4]), value("b", [1], "int64")]
+    one = node("RoiAlign", ["x", "rois", "b"], ["y"], "pool", mode="max")
+    with pytest.raises(TvmpassError, match="node 'pool' .RoiAlign. cannot be imported: .*mode max"):
+        load_onnx(model([one], inputs, ["y"]))

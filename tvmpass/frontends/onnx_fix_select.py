@@ -104,6 +104,13 @@ def _reverse_sequence(bb, inputs, attrs, opset, stock):
     return op.reverse_sequence(inputs[0], lengths, attrs.get("time_axis", 0), attrs.get("batch_axis", 1))
 
 
+def _roi_align(bb, inputs, attrs, opset, stock):
+    """Refuse mode max: ONNX takes the largest weighted corner, TVM the largest sample."""
+    if attrs.get("mode", b"avg") != b"avg":
+        raise ValueError("RoiAlign in mode max is not supported")
+    return stock()
+
+
 def _hardmax(bb, inputs, attrs, opset, stock):
     """One at the first maximum along an axis, zero elsewhere."""
     if opset < 13:
@@ -124,5 +131,6 @@ SELECTION = {
     "OneHot": _one_hot,
     "Pow": _pow,
     "ReverseSequence": _reverse_sequence,
+    "RoiAlign": _roi_align,
     "Split": _split,
 }
