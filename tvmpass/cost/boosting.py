@@ -15,22 +15,22 @@ SEED = 0
 _COMMON = {"objective": "reg:squarederror", "tree_method": "hist", "nthread": 1, "base_score": 0.0}
 LATENCY_PARAMETERS = {
     **_COMMON,
-    "max_depth": 6,
-    "eta": 0.12,
+    "max_depth": 5,
+    "eta": 0.16,
     "subsample": 0.8,
     "colsample_bytree": 0.6,
     "min_child_weight": 3,
 }
-LATENCY_ROUNDS = 80
+LATENCY_ROUNDS = 70
 PAIR_PARAMETERS = {
     **_COMMON,
     "max_depth": 4,
-    "eta": 0.1,
+    "eta": 0.14,
     "subsample": 0.8,
     "colsample_bytree": 0.5,
     "min_child_weight": 2,
 }
-PAIR_ROUNDS = 80
+PAIR_ROUNDS = 60
 _DIGITS = 5
 """Significant digits kept of thresholds and leaves; the size of the file follows."""
 

@@ -49,8 +49,8 @@ class Device:
     dram_gbps: float = 25.0
     libm_ns: float = 2.5
     """One call of a scalar exp, tanh, erf or the like."""
-    launch_us: float = 1.2
-    """One kernel call from the virtual machine, beyond the kernel itself."""
+    launch_us: float = 0.25
+    """One kernel call from the virtual machine, beyond the kernel itself (chains of tiny kernels)."""
 
     @property
     def gflops(self) -> float:
