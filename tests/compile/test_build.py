@@ -309,3 +309,22 @@ def test_a_cost_model_that_is_not_there():
     context = tvmpass.PassContext(config={"tvmpass.cost_model": "nowhere.json"})
     with context, pytest.raises(TvmpassError, match="no such file: nowhere.json"):
         tvmpass.build(net())
+
+
+def test_kernels_inside_branches_are_built():
+    tensor = relax.TensorType((3,), "float32")
+    x, cond = relax.Var("x", tensor), relax.Var("cond", relax.TensorType((), "bool"))
+
+    def branch(operator):
+        out = relax.Var("out", tensor)
+        return relax.SeqExpr([relax.BindingBlock([relax.VarBinding(out, operator(x))])], out)
+
+    chosen = relax.Var("chosen", tensor)
+    block = relax.BindingBlock([relax.VarBinding(chosen, relax.If(cond, branch(R.exp), branch(R.tanh)))])
+    main = relax.Function([x, cond], relax.SeqExpr([block], chosen), tensor)
+    mod = tvm.IRModule({"main": main.with_attr("global_symbol", "main")})
+    lib = tvmpass.build(relax.transform.Normalize()(mod))
+    value = np.float32([-1, 0, 1])
+    for flag, function in ((True, np.exp), (False, np.tanh)):
+        found = lib.run(x=value, cond=np.array(flag))[0]
+        np.testing.assert_allclose(found, function(value), rtol=1e-5, atol=1e-6)

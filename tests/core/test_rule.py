@@ -89,3 +89,21 @@ def test_a_rule_without_pattern_or_match_says_so():
 
     with pytest.raises(TypeError, match="Empty defines neither pattern\\(\\) nor match\\(\\)"):
         run_rule(Empty(), graph(lambda x: relax.op.exp(x), ((3,),)))
+
+
+def test_a_simplify_rule_is_a_tvm_pass_by_its_class_name():
+    import tvm
+    from tvm import relax
+
+    from relay_passes.simplify import EliminateIdentities
+    from tvmpass.testing.graphs import graph, operators
+
+    mod = graph(lambda x: relax.op.exp(relax.op.negative(relax.op.negative(x))), ((3,),))
+    rule = EliminateIdentities()
+    assert operators(rule(mod)) == ["negative", "exp"]  # what is dead stays for its own rule
+    steps = tvm.transform.Sequential([rule, relax.transform.DeadCodeElimination()])
+    assert operators(steps(mod)) == ["exp"]
+    with tvm.transform.PassContext(disabled_pass=["EliminateIdentities"]):
+        assert operators(steps(mod)) == ["negative", "negative", "exp"]
+    with tvm.transform.PassContext(opt_level=0):
+        assert operators(steps(mod)) == ["negative", "negative", "exp"]

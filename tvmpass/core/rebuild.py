@@ -171,13 +171,29 @@ def _without_constant_aliases(function):
 
 
 def map_values(function, change):
-    """Return ``function`` with ``change(value)`` in place of each binding's value."""
+    """Return ``function`` with ``change(value)`` in place of each binding's value, in branches too."""
+    return with_blocks(function, _map_blocks(function.body.blocks, change))
+
+
+def _map_branch(branch, change):
+    if not isinstance(branch, relax.SeqExpr):
+        return branch
+    made = relax.SeqExpr(_map_blocks(branch.blocks, change), branch.body)
+    relax.expr._update_type(made, branch.ty)
+    return made
+
+
+def _map_blocks(given, change) -> list:
     blocks = []
-    for block in function.body.blocks:
+    for block in given:
         bindings = []
         for binding in block.bindings:
             old = binding.value  # a new Python object at each access
             value = change(old)
+            if isinstance(value, relax.If):
+                sides = [_map_branch(side, change) for side in (value.true_branch, value.false_branch)]
+                value = relax.If(value.cond, *sides, value.span)
+                relax.expr._update_type(value, old.ty)
             if value is old:
                 bindings.append(binding)
             elif isinstance(binding, relax.MatchCast):
@@ -186,4 +202,4 @@ def map_values(function, change):
                 bindings.append(relax.VarBinding(binding.var, value))
         kind = relax.DataflowBlock if isinstance(block, relax.DataflowBlock) else relax.BindingBlock
         blocks.append(kind(bindings))
-    return with_blocks(function, blocks)
+    return blocks

@@ -82,6 +82,20 @@ class SimplifyRule(Rule):
     batch norm into weights): overflow and the kind of a non-finite result may
     then differ, and numeric verification allows for it."""
 
+    def __call__(self, mod):
+        """Return ``mod`` with the rule applied to its fixed point."""
+        from .engine import run_rule
+
+        return run_rule(self, mod)[0]
+
+    def __tvm_ffi_object__(self):
+        """Stand as a TVM pass wherever TVM takes one, as in ``Sequential([DeadCode()])``."""
+        import tvm
+
+        return tvm.transform.module_pass(
+            lambda mod, _: self(mod), opt_level=self.level, name=type(self).__name__
+        )
+
     def pattern(self):
         """Return ``(DFPattern, {name: sub-pattern})``."""
         raise TypeError(f"{type(self).__name__} defines neither pattern() nor match()")
