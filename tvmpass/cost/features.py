@@ -78,7 +78,7 @@ def features(
     """Return the float32 feature vector of ``func`` as scheduled, without NaN.
 
     Symbolic dimensions count as ``example_extents[name]``, else as
-    `work.EXAMPLE_EXTENT`.
+    `extents.EXAMPLE_EXTENT`.
     """
     device = _device(target)
     caches = (device.l1_bytes, device.l2_bytes, device.l3_bytes)

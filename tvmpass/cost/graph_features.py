@@ -15,7 +15,7 @@ from tvm import relax
 from tvmpass.core.site import FunctionView, op_name, operands, shape_of
 
 from .device import Device
-from .work import EXAMPLE_EXTENT
+from .extents import EXAMPLE_EXTENT
 
 _CURVES = frozenset(
     f"relax.{name}"

@@ -16,6 +16,7 @@ import tvm_ffi
 from tvm import s_tir, tirx
 
 from .affine import IRREGULAR, Affine, IndexReader, irregular
+from .extents import extent_value
 from .operations import (
     ARITHMETIC,
     CHEAP_CALLS,
@@ -30,9 +31,6 @@ from .operations import (
     Work,
 )
 from .traffic import Access, traffic
-
-EXAMPLE_EXTENT = 4
-"""What a symbolic dimension counts as where no example value is given."""
 
 
 def measure(
@@ -92,29 +90,7 @@ class _Walker:
         return array
 
     def extent(self, expr) -> float:
-        """Return the value of a loop extent or dimension, symbolic ones by example."""
-        if isinstance(expr, int):
-            return float(expr)
-        kind = type(expr)
-        if kind is tirx.IntImm:
-            return float(expr.value)
-        if kind is tirx.Var:
-            return float(self.examples.get(expr.name, EXAMPLE_EXTENT))
-        if kind is tirx.Add:
-            return self.extent(expr.a) + self.extent(expr.b)
-        if kind is tirx.Sub:
-            return max(1.0, self.extent(expr.a) - self.extent(expr.b))
-        if kind is tirx.Mul:
-            return self.extent(expr.a) * self.extent(expr.b)
-        if kind is tirx.FloorDiv or kind is tirx.Div:
-            return max(1.0, self.extent(expr.a) // max(1.0, self.extent(expr.b)))
-        if kind is tirx.Max:
-            return max(self.extent(expr.a), self.extent(expr.b))
-        if kind is tirx.Min:
-            return min(self.extent(expr.a), self.extent(expr.b))
-        if kind is tirx.Cast:
-            return self.extent(expr.value)
-        return float(EXAMPLE_EXTENT)
+        return extent_value(expr, self.examples)
 
     def statement(self, stmt) -> None:
         kind = type(stmt)

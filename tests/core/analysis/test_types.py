@@ -8,7 +8,7 @@ from tvm import relax, tirx
 
 from tvmpass.core.analysis import Analyses
 from tvmpass.core.analysis.types import EXAMPLE_EXTENT, elements, extent, size_in_bytes
-from tvmpass.cost.work import EXAMPLE_EXTENT as COST_EXAMPLE
+from tvmpass.cost.extents import EXAMPLE_EXTENT as COST_EXAMPLE
 from tvmpass.testing.graphs import graph
 
 R = relax.op
