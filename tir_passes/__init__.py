@@ -2,7 +2,7 @@
 
 A step checks one kernel as scheduled so far and changes its schedule; steps in
 a row with their options are a recipe (`tir_passes.recipes`), and every step is
-also a TVM pass: ``TileMatmul(m=6, n=64).as_pass()``.
+also a TVM pass: ``Sequential([TileMatmul(m=6, n=64)])``.
 """
 
 from .decompose_reduction import DecomposeReduction

@@ -28,9 +28,9 @@ class Step(ScheduleRule):
     """A `ScheduleRule` that can also be called like a TVM pass.
 
     ``TileMatmul(m=6)(mod)`` applies the step to every PrimFunc of ``mod`` that
-    it fits and leaves the others as they are; in a ``Sequential`` write
-    ``TileMatmul(m=6).as_pass()``.  The kernel's facts travel in an attribute
-    of the function from one step to the next.
+    it fits and leaves the others as they are; ``Sequential([TileMatmul(m=6)])``
+    works as well.  The kernel's facts travel in an attribute of the function
+    from one step to the next.
 
     ``rewrite`` either changes the schedule it is given, or returns a new one
     where the step rebuilds the function.
@@ -49,7 +49,10 @@ class Step(ScheduleRule):
 
     def as_pass(self) -> tvm.transform.Pass:
         """Return the step as a TVM module pass."""
-        return tvm.transform.module_pass(lambda mod, _ctx: self._on_module(mod), opt_level=0, name=self.name)
+        return tvm.transform.module_pass(lambda mod, _ctx: self._on_module(mod), opt_level=0, name=type(self).__name__)
+
+    __tvm_ffi_object__ = as_pass
+    """TVM asks for this where a pass is wanted, as in ``Sequential``."""
 
     def __call__(self, mod: tvm.IRModule) -> tvm.IRModule:
         return self.as_pass()(mod)

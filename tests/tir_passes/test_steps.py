@@ -136,11 +136,11 @@ def test_steps_are_tvm_passes():
     )
     sequence = tvm.transform.Sequential(
         [
-            tir_passes.InlineNeighbours().as_pass(),
-            tir_passes.TileMatmul(m=6, n=32).as_pass(),
-            tir_passes.VectorizeInner().as_pass(),
-            tir_passes.UnrollInner(k=4).as_pass(),
-            tir_passes.DecomposeReduction().as_pass(),
+            tir_passes.InlineNeighbours(),
+            tir_passes.TileMatmul(m=6, n=32),
+            tir_passes.VectorizeInner(),
+            tir_passes.UnrollInner(k=4),
+            tir_passes.DecomposeReduction(),
         ]
     )
     made = sequence(mod)

@@ -66,11 +66,14 @@ def kernel_pipeline():
 
 def _schedule_module(mod, options: Options):
     result = tvm.IRModule(dict(mod.functions_items()), attrs=mod.attrs)
+    schedulers: dict[str, Scheduler] = {}
     for variable, function in mod.functions_items():
         if not isinstance(function, tirx.PrimFunc) or not _schedulable(function):
             continue
         target = parse_target(function.attrs.get("target", "llvm"), options.threads)
-        made = Scheduler(target, options, Latency(target, options)).schedule(function).function
+        if str(target) not in schedulers:
+            schedulers[str(target)] = Scheduler(target, options, Latency(target, options))
+        made = schedulers[str(target)].schedule(function).function
         result.update_func(
             variable, made.with_attrs({**dict(made.attrs or {}), **dict(function.attrs or {})})
         )

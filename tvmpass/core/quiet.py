@@ -28,12 +28,14 @@ def quiet() -> Iterator[None]:
         return
     with _lock, contextlib.ExitStack() as stack:
         kept = [stack.enter_context(_captured(stream)) for stream in (1, 2)]
-        yield
-        stack.pop_all().close()
-        for descriptor, text in zip((1, 2), kept):
-            rest = [ln for ln in text() if ln.strip() and not any(n in ln for n in _NOISE)]
-            if rest:
-                os.write(descriptor, ("\n".join(rest) + "\n").encode())
+        try:
+            yield
+        finally:
+            stack.pop_all().close()
+            for descriptor, text in zip((1, 2), kept):
+                rest = [ln for ln in text() if ln.strip() and not any(n in ln for n in _NOISE)]
+                if rest:
+                    os.write(descriptor, ("\n".join(rest) + "\n").encode())
 
 
 @contextlib.contextmanager
