@@ -7,7 +7,6 @@ is deterministic and asks no cost model.
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -41,7 +40,8 @@ from .unroll_inner import UnrollInner
 from .vectorize_inner import VectorizeInner
 
 LIMIT = 32
-_UNROLLED_WINDOW, _LONG = 49, 1000
+_UNROLLED_WIDTH = 11
+"""A window row of up to so many elements is unrolled; the rows are not: no faster, twice the code."""
 _STEP = re.compile(r"([a-z][a-z0-9-]*)(?:\{([^{}]*)\})?(?:\s+|$)")
 
 RECIPE_VERSION = {
@@ -166,7 +166,8 @@ def _contractions(kernel: Kernel, lanes: int) -> Iterable[tuple[Step, ...]]:
 def _windows(kernel: Kernel, lanes: int) -> Iterable[tuple[Step, ...]]:
     anchor = _anchor(kernel)
     axes = find_axes(anchor)
-    window = math.prod(extent(iv) or _LONG for iv in anchor.reduce)
+    width = extent(anchor.reduce[-1]) if anchor.reduce else None
+    unrolled = width if width is not None and width <= _UNROLLED_WIDTH else 1
     rows, staging = _staging(kernel, anchor, axes, "channels")
     for tile in window_choices(anchor, axes, lanes)[:12]:
         yield (
@@ -175,7 +176,7 @@ def _windows(kernel: Kernel, lanes: int) -> Iterable[tuple[Step, ...]]:
             *staging,
             ParallelizeOuter(),
             VectorizeInner(),
-            UnrollInner(k=0 if window <= _UNROLLED_WINDOW else 1),
+            UnrollInner(k=unrolled),
             DecomposeReduction(),
         )
 

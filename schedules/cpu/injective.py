@@ -45,7 +45,7 @@ def vector_nest(emitter: Emitter, stage: Stage, lanes: int, vectors: int):
         return _scalar_nest(emitter, stage, [*outer, *tail])
     crossed = _crossed_axis(stage, outer, tail)
     lanes = _guard_lanes(stage, tail[-1].var, lanes)
-    if crossed:
+    if crossed is not None:
         vectors = 1
     elif len(tail) > 1:
         vectors = _even_vectors(math.prod(sizes), lanes, vectors)
