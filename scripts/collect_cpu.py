@@ -4,7 +4,7 @@
 
 writes ``tuning_logs/<device class>.jsonl`` and, with ``--train``, fits
 ``tuning_logs/<device class>.model.json`` to it.  Random graphs (see
-`collect_graphs`) are cut into kernels in every way that the fusion rules
+`collect.graphs`) are cut into kernels in every way that the fusion rules
 propose, lowered and scheduled as a build does it, compiled many to a module,
 and timed with one thread.  Stop it at any time: every line written is whole.
 """
@@ -17,347 +17,32 @@ import os
 os.environ.setdefault("TVM_NUM_THREADS", "1")  # read when TVM's runtime starts
 
 import argparse
-import hashlib
 import itertools
 import json
-import math
 import multiprocessing
 import platform
 import signal
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "scripts")]
 
-import numpy as np
 import tvm
-from collect_graphs import make_graph
-from tvm import tirx
 
-from relay_passes import fusion
-from schedules.cpu.pack import packing
-from tir_passes.recipes import RECIPE_VERSION, apply_recipe, finish, recipes
-from tvmpass import catalogue
-from tvmpass.compile.canonical import canonicalize
-from tvmpass.compile.grouping import Group, group_function, lower
-from tvmpass.compile.latency import Latency
-from tvmpass.compile.pricing import cut_out
-from tvmpass.compile.schedule import Scheduler, is_schedulable
+from collect.measure import Collector
+from tir_passes.recipes import RECIPE_VERSION
 from tvmpass.compile.target import parse_target
-from tvmpass.core.analysis.alias import VIEW_OPS
-from tvmpass.core.decision import Refusal
-from tvmpass.core.engine import Sites, simplify
-from tvmpass.core.kernels import classify
 from tvmpass.core.options import Options
-from tvmpass.core.report import Ledger
-from tvmpass.core.site import FunctionView, op_name, outputs_of
 from tvmpass.cost.dataset import header
 from tvmpass.cost.device import device_class, host_facts
-from tvmpass.cost.features import INDEX
 from tvmpass.cost.learned import MODEL_SUFFIX
 from tvmpass.version import VERSION
 
-BATCH = 6
-"""Graphs lowered and compiled together."""
-
-MAX_CANDIDATES = 4
-"""Candidates measured per graph, besides leaving it unfused."""
-
-EXTRA_RECIPES = 0.3
-"""Share of the kernels of which another recipe than the library's choice is measured too."""
-
-SLOT_US = 400.0
-ROUNDS = 7
-MAX_US = 30_000.0
-MAX_WRITTEN = 3_000.0
-"""Nodes of one value, repeats written out, above which code generation may take minutes."""
-
 BATCH_SECONDS = 90.0
 """After this a batch is given up: its process is ended and a new one started."""
-
-MAX_NOISE = 0.25
-"""Half the spread between quartiles over the median, above which a time is thrown away."""
-
-
-@dataclass
-class Measured:
-    """One scheduled form of a kernel and its times per run in µs."""
-
-    kernel_key: str
-    kind: str
-    recipe: str
-    function: tirx.PrimFunc
-    features: np.ndarray
-    samples: list[float] = field(default_factory=list)
-
-    @property
-    def median(self) -> float:
-        return float(np.median(self.samples))
-
-
-@dataclass
-class Cut:
-    """One way of cutting a graph into kernels, by the keys of its group functions."""
-
-    name: str
-    parts: list[str]
-
-
-class Collector:
-    """Makes graphs, measures them, writes lines; knows every kernel it has written."""
-
-    def __init__(self, target, options: Options):
-        self.target, self.options = target, options
-        self.device_class = device_class(target, 1)
-        self.rules = [rule() for rule in fusion.RULES]
-        self.simplify_rules = catalogue.of_kind(catalogue.rules(), "simplify")
-        self.scheduler = Scheduler(target, options, Latency(target, options))
-        self.rng = np.random.default_rng()
-        self.times: dict[str, float] = {}
-        self.counts: Counter[str] = Counter()
-        self.lines: list[str] = []
-
-    def batch(self, seed: tuple[int, int]) -> tuple[list[str], Counter[str]]:
-        """Collect `BATCH` graphs; return the lines to write and what was counted.
-
-        A graph that cannot be lowered is counted and left out.
-        """
-        self.rng, self.counts, self.lines = np.random.default_rng(seed), Counter(), []
-        graphs, functions, palette = [], {}, {}
-        for _ in range(BATCH):
-            family, mod = make_graph(self.rng, palette)
-            mod = simplify(canonicalize(mod), self.simplify_rules, Sites(Ledger()), None)
-            view = FunctionView(mod, "main")
-            cuts, made = self.cuts(view)
-            if len(cuts) > 1:
-                graphs.append((family, cuts))
-                functions.update(made)
-        lowered = self.lower(functions)
-        kernels: dict[str, Measured] = {}
-        chosen: dict[str, str] = {}
-        for key, function in lowered.items():
-            for measured in self.forms(function):
-                name = f"{measured.kernel_key}/{measured.recipe}"
-                kernels.setdefault(name, measured)
-                chosen.setdefault(key, measured.kernel_key)
-        self.measure(kernels)
-        for family, cuts in graphs:
-            self.write_graph(family, cuts, chosen)
-        return self.lines, self.counts
-
-    def cuts(self, view: FunctionView):
-        """Return the alternatives of a graph and the group functions they need."""
-        functions = {}
-
-        def part(bindings, name: str) -> str:
-            made = group_function(view, Group(tuple(bindings), name, {}))
-            functions.setdefault(made.key, made)
-            return made.key
-
-        alone = {v: part([v], "part") for v in view.bindings if op_name(view.bindings[v]) not in VIEW_OPS}
-        cuts = [Cut("off", list(alone.values()))]
-        candidates = self.candidates(view)
-        order = list(view.bindings)
-        for bindings in candidates:
-            inside = set(bindings)
-            rest = [alone[v] for v in alone if v not in inside]
-            whole = not rest
-            name = "on" if whole else "partial:" + ",".join(str(order.index(v)) for v in bindings)
-            cuts.append(Cut(name, [part(bindings, "group"), *rest]))
-        return cuts, functions
-
-    def candidates(self, view: FunctionView) -> list[tuple]:
-        """Return what the fusion rules propose: the longest, the shortest, some between."""
-        found: dict[tuple, None] = {}
-        for rule in self.rules:
-            for site in rule.match(view):
-                if rule.check(site) is None:
-                    for candidate in rule.propose(site):
-                        if candidate.replacement is None and len(outputs_of(view, candidate.bindings)) == 1:
-                            found.setdefault(candidate.bindings)
-        ordered = sorted(found, key=len, reverse=True)
-        if len(ordered) > MAX_CANDIDATES:
-            between = self.rng.permutation(len(ordered) - 2)[: MAX_CANDIDATES - 2] + 1
-            ordered = [ordered[0], *(ordered[i] for i in sorted(between.tolist())), ordered[-1]]
-        return ordered
-
-    def lower(self, functions) -> dict[str, tirx.PrimFunc]:
-        """Lower group functions together; where that fails, halve to find the culprit."""
-        if not functions:
-            return {}
-        try:
-            mod, names = cut_out(functions)
-            mod = lower(mod, self.target, self.options)
-            return {key: mod[name] for key, name in names.items() if isinstance(mod[name], tirx.PrimFunc)}
-        except Exception as error:  # whatever one group raises must not lose the others
-            if len(functions) == 1:
-                self.fail("lower", error)
-                return {}
-            items = list(functions.items())
-            half = len(items) // 2
-            return {**self.lower(dict(items[:half])), **self.lower(dict(items[half:]))}
-
-    def forms(self, function: tirx.PrimFunc) -> Iterator[Measured]:
-        """Yield a kernel as the library schedules it, with other recipes, and with its weight packed."""
-        yield from self.recipes_of(function)
-        if is_schedulable(function) and (packed := packing(classify(function), self.target)) is not None:
-            yield from self.recipes_of(packed.pack_function(function))
-
-    def recipes_of(self, function: tirx.PrimFunc) -> Iterator[Measured]:
-        try:
-            made = self.scheduler.schedule(function)
-        except Exception as error:  # a schedule that raises is a fault to count, not the end
-            self.fail("schedule", error)
-            return
-        key = hashlib.sha256(f"{made.key} {self.device_class} {tvm.__version__}".encode()).hexdigest()[:24]
-        used = made.schedule.removeprefix("library:")
-        yield Measured(key, made.kernel.kind, used, made.function, made.features)
-        others = [r for r in recipes(made.kernel, self.target, self.options) if str(r) != used]
-        plain = made.kernel.func
-        extra = int(self.rng.random() < EXTRA_RECIPES)
-        for index in self.rng.permutation(len(others))[:extra].tolist():
-            try:
-                result = apply_recipe(others[index], plain, self.target)
-                if isinstance(result, Refusal):
-                    continue
-                scheduled = finish(result, self.target, self.options)
-                features = self.scheduler.latency.features(scheduled)
-            except Exception as error:  # as above
-                self.fail("recipe", error)
-                continue
-            yield Measured(key, made.kernel.kind, str(others[index]), scheduled, features)
-
-    def measure(self, kernels: dict[str, Measured]) -> None:
-        """Compile all kernels into one module, time each, write the good ones."""
-        fresh = {n: k for n, k in kernels.items() if n not in self.times and not self.too_large(k)}
-        if not fresh:
-            return
-        runtime = self.compile({f"k{i}": k.function for i, k in enumerate(fresh.values())})
-        for i, (name, kernel) in enumerate(fresh.items()):
-            if runtime is None:
-                alone = self.compile({f"k{i}": kernel.function})
-            else:
-                alone = runtime
-            if alone is None:
-                continue
-            try:
-                kernel.samples = time_kernel(alone, f"k{i}", kernel.function, self.rng)
-            except Exception as error:  # as above
-                self.fail("run", error)
-                continue
-            if kernel.samples:
-                self.times[name] = kernel.median
-                self.times.setdefault(kernel.kernel_key, kernel.median)
-                self.write_kernel(kernel)
-            else:
-                self.counts["too noisy or slow"] += 1
-
-    def too_large(self, kernel: Measured) -> bool:
-        """Return True where inlining repeats values so often that compiling would not end."""
-        large = math.expm1(float(kernel.features[INDEX["written"]])) > MAX_WRITTEN
-        self.counts["too large to compile"] += large
-        return large
-
-    def compile(self, functions):
-        """Return a runtime module, or None where code generation fails."""
-        mod = tvm.IRModule({n: f.with_attr("global_symbol", n) for n, f in functions.items()})
-        try:
-            return tvm.compile(mod, self.target).jit()
-        except Exception as error:  # as above
-            if len(functions) == 1:
-                self.fail("compile", error)
-            return None
-
-    def fail(self, where: str, error: Exception) -> None:
-        """Count and show a fault."""
-        lines = [line for line in str(error).strip().splitlines() if line.strip()]
-        text = f"{where}: {type(error).__name__}: {lines[-1][:160] if lines else ''}"
-        print(f"\n{text}", file=sys.stderr)
-        self.counts[f"fault: {where}"] += 1
-
-    def write_kernel(self, kernel: Measured) -> None:
-        version = RECIPE_VERSION.get(kernel.kind, 0)
-        text = f"{kernel.kernel_key} {kernel.recipe} {version}"
-        self.counts[kernel.kind] += 1
-        self.line(
-            {
-                "key": hashlib.sha256(text.encode()).hexdigest()[:24],
-                "kernel_key": kernel.kernel_key,
-                "kind": kernel.kind,
-                "recipe": kernel.recipe,
-                "trace": None,
-                "recipe_version": version,
-                "role": "train",
-                "status": "ok",
-                "median_us": _round(kernel.median),
-                "samples_us": [_round(min(kernel.samples)), _round(max(kernel.samples))],
-                "candidate0_us": None,
-                "features": [_short(v) for v in kernel.features.tolist()],
-            }
-        )
-
-    def write_graph(self, family: str, cuts: list[Cut], chosen: dict[str, str]) -> None:
-        """Write the alternatives whose kernels were all measured, if two or more were."""
-        lines = []
-        off = cuts[0].parts
-        group_key = hashlib.sha256(" ".join(chosen.get(p, p) for p in off).encode()).hexdigest()[:16]
-        for cut in cuts:
-            keys = [chosen.get(part) for part in cut.parts]
-            if all(key in self.times for key in keys):
-                total = sum(self.times[key] for key in keys)
-                lines.append({"group_key": group_key, "alternative": cut.name, "kernel_keys": keys,
-                              "median_us": _round(total), "family": family})  # fmt: skip
-        if len(lines) > 1 and lines[0]["alternative"] == "off":
-            self.counts["graphs"] += 1
-            for line in lines:
-                self.line(line)
-
-    def line(self, entry: dict) -> None:
-        self.lines.append(json.dumps(entry, separators=(",", ":")) + "\n")
-
-
-def time_kernel(runtime, name: str, function: tirx.PrimFunc, rng) -> list[float]:
-    """Return the times of `ROUNDS` slots in µs per run, none where noisy or slow."""
-    arguments = [_argument(p, rng) for p in function.params]
-    device = tvm.cpu()
-    once = runtime.time_evaluator(name, device, number=1, repeat=3)(*arguments)
-    first = min(once.results) * 1e6
-    if first > MAX_US:
-        return []
-    number = int(min(2000, max(1, math.ceil(SLOT_US / max(first, 0.05)))))
-    timer = runtime.time_evaluator(name, device, number=number, repeat=ROUNDS)
-    for _ in range(2):
-        samples = sorted(s * 1e6 for s in timer(*arguments).results)
-        median = samples[len(samples) // 2]
-        quarter = len(samples) // 4
-        if (samples[-1 - quarter] - samples[quarter]) / 2 <= MAX_NOISE * median:
-            return samples
-    return []
-
-
-def _argument(param, rng):
-    """Return a tensor that suits a parameter: values in 0.5 .. 1.5, small indices."""
-    shape = [int(d) for d in param.ty.shape]
-    dtype = str(param.ty.dtype)
-    if dtype.startswith("float"):
-        return tvm.runtime.tensor(rng.random(shape, dtype=np.float32).astype(dtype) + np.array(0.5, dtype))
-    if dtype == "bool":
-        return tvm.runtime.tensor(rng.random(shape) < 0.5)
-    return tvm.runtime.tensor(rng.integers(0, 2, shape).astype(dtype))
-
-
-def _round(value: float) -> float:
-    return float(f"{value:.4g}")
-
-
-def _short(value: float) -> float | int:
-    rounded = round(value, 3)
-    return int(rounded) if rounded == int(rounded) else rounded
 
 
 def work(connection, target_name: str) -> None:
