@@ -31,8 +31,8 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "scripts")]
 
 import tvm
-
 from collect.measure import Collector
+
 from tir_passes.recipes import RECIPE_VERSION
 from tvmpass.compile.target import parse_target
 from tvmpass.core.options import Options
