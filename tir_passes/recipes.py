@@ -40,6 +40,7 @@ from .unroll_inner import UnrollInner
 from .vectorize_inner import VectorizeInner
 
 LIMIT = 32
+_MAX_LANES = 16
 _UNROLLED_WIDTH = 11
 """A window row of up to so many elements is unrolled; the rows are not: no faster, twice the code."""
 _STEP = re.compile(r"([a-z][a-z0-9-]*)(?:\{([^{}]*)\})?(?:\s+|$)")
@@ -222,9 +223,12 @@ def _injective(kernel: Kernel, lanes: int) -> Iterable[tuple[Step, ...]]:
 
 def _staging(kernel: Kernel, anchor, axes: Axes, per: str) -> tuple[int, tuple[Step, ...]]:
     """Return the rows per block and the step that pads them; none where nothing is padded."""
-    if not any(part.name in kernel.prologue and is_guarded(part.block) for part in stages(kernel.func)):
+    pads = [p for p in stages(kernel.func) if p.name in kernel.prologue and is_guarded(p.block)]
+    if not pads:
         return 0, ()
     height = None if axes.row is None else extent(anchor.spatial[axes.row])
     if height is None:
         return 0, (StagePadding(per="image"),)
-    return row_block(height), (StagePadding(per=per),)
+    width, channels = (extent(iv) or 1 for iv in pads[0].spatial[-2:])
+    row_bytes = width * (min(channels, _MAX_LANES) if per == "channels" else channels) * 4
+    return row_block(height, row_bytes), (StagePadding(per=per),)

@@ -14,6 +14,8 @@ from tvmpass.core.nest import Stage, as_int, extent, variables
 from .emit import vector_lanes
 from .registers import RegisterTile, contraction_tiles, window_tiles
 
+PADDED_BLOCK_BYTES = 1 << 19
+
 
 @dataclass(frozen=True)
 class Axes:
@@ -136,8 +138,15 @@ def window_choices(anchor: Stage, axes: Axes, widest: int) -> list[RegisterTile]
     return window_tiles(_rows(anchor, axes), groups, math.prod(window), window[-1], lanes)
 
 
-def row_block(height: int, longest: int = 10, shortest: int = 4) -> int:
-    """Return how many rows to pad at once, so that the blocks cover ``height`` with little overlap."""
-    if height <= longest:
+def row_block(height: int, row_bytes: int, longest: int = 10, shortest: int = 2) -> int:
+    """Return how many rows to pad at once.
+
+    The padded block fits in half a second-level cache where two rows do, and
+    the blocks cover ``height`` with as little overlap as possible.
+    """
+    fitting = max(shortest, min(longest, PADDED_BLOCK_BYTES // max(row_bytes, 1) - 2))
+    if height <= fitting:
         return height
-    return min(range(longest, shortest - 1, -1), key=lambda rows: -(-height // rows) * rows)
+    return min(
+        range(fitting, max(fitting // 2, shortest) - 1, -1), key=lambda rows: -(-height // rows) * rows
+    )
