@@ -25,12 +25,12 @@ LATENCY_ROUNDS = 70
 PAIR_PARAMETERS = {
     **_COMMON,
     "max_depth": 4,
-    "eta": 0.14,
+    "eta": 0.1,
     "subsample": 0.8,
     "colsample_bytree": 0.5,
     "min_child_weight": 2,
 }
-PAIR_ROUNDS = 60
+PAIR_ROUNDS = 90
 _DIGITS = 5
 """Significant digits kept of thresholds and leaves; the size of the file follows."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from tvm import tirx
 
@@ -29,7 +29,7 @@ def extent_value(expr, examples: Mapping[str, int]) -> float:
     return _BINARY[kind](extent_value(expr.a, examples), extent_value(expr.b, examples))
 
 
-_BINARY = {
+_BINARY: dict[type, Callable[[float, float], float]] = {
     tirx.Add: lambda a, b: a + b,
     tirx.Sub: lambda a, b: max(1.0, a - b),
     tirx.Mul: lambda a, b: a * b,

@@ -80,14 +80,17 @@ class _Held:
             "spearman": _spearman(predicted[known], measured[known]),
             "median_relative_error": float(np.median(errors)) if known.any() else math.nan,
         }
-        result.update(self._decisions(ratio))
-        result.update(self._regret(ratio, dict(zip((id(r) for r in self.data.kernels), predicted))))
+        by_record = dict(zip((id(r) for r in self.data.kernels), predicted.tolist()))
+        parts = [[by_record[id(q)] for q in p.parts] for p in self.pairs]
+        fuse = np.array([_eligible(m, sd, p) for (m, sd), p in zip(ratio.tolist(), parts)], dtype=bool)
+        gains = [sum(p) * (1.0 - math.exp(m)) for (m, _), p in zip(ratio.tolist(), parts)]
+        result.update(self._decisions(ratio, fuse))
+        result.update(self._regret(ratio, fuse, gains))
         return {key: None if math.isnan(v) else round(float(v), 4) for key, v in result.items()}
 
-    def _decisions(self, ratio: np.ndarray) -> dict[str, float]:
+    def _decisions(self, ratio: np.ndarray, fuse: np.ndarray) -> dict[str, float]:
         truth = self.paired.targets
         known = np.isfinite(ratio[:, 0])
-        fuse = _eligible(ratio[:, 0], ratio[:, 1])
         clear = known & (np.abs(truth) >= math.log(1.0 + CLEAR))
         right = fuse == (truth < 0)
         return {
@@ -95,11 +98,10 @@ class _Held:
             "decisions": float(clear.sum()),
         }
 
-    def _regret(self, ratio: np.ndarray, predicted: dict[int, float]) -> dict[str, float]:
+    def _regret(self, ratio: np.ndarray, fuse: np.ndarray, gains: Sequence[float]) -> dict[str, float]:
         """Let the planner's rule choose per graph, and compare with the best alternative."""
 
         launch = self.device.launch_us
-        first = self.data.first()
         known = {
             (p.fused.kernel_key, tuple(q.kernel_key for q in p.parts)): i
             for i, p in enumerate(self.pairs)
@@ -121,10 +123,8 @@ class _Held:
                     continue
                 index = known[found]
                 decided = True
-                parts = sum(predicted.get(id(first[k]), math.nan) for k in found[1])
-                gain = parts * (1.0 - math.exp(ratio[index, 0]))
-                if _eligible(*ratio[index]) and gain > best_gain:
-                    chosen, best_gain = alternative.name, gain
+                if fuse[index] and gains[index] > best_gain:
+                    chosen, best_gain = alternative.name, gains[index]
             if decided:
                 best = min(times.values())
                 losses.append(times[chosen] / best)
@@ -146,8 +146,10 @@ def _predict(samples: Samples, test: np.ndarray, parameters: dict[str, Any], rou
     return np.stack([b.predict(matrix) for b in boosters])
 
 
-def _eligible(mean, sd):
-    return np.asarray(mean) + np.asarray(sd) <= -math.log(MIN_SPEEDUP)
+def _eligible(mean: float, sd: float, parts: Sequence[float]) -> bool:
+    """Judge as the planner does: the ratio leaves out the costliest part, done either way."""
+    total, kept = sum(parts), max(parts)
+    return total - kept >= MIN_SPEEDUP * (total * math.exp(mean + sd) - kept)
 
 
 def _geomean(values: Sequence[float]) -> float:
