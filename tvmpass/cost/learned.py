@@ -45,7 +45,11 @@ _LOGGED = len(FEATURE_NAMES) - 4
 PAIR_INPUTS = len(FEATURE_NAMES) + _LOGGED + 5
 
 THREADS_SD = 0.15
-"""Spread added (in log space) where the thread count is not the one measured."""
+PAIR_THREADS_SD = 0.03
+"""Spread added (in log space) where the thread count is not the one measured.
+
+Little for a ratio: threads divide both of its sides.
+"""
 
 
 @dataclass(frozen=True)
@@ -141,7 +145,7 @@ class CostModel:
         found = self._pairwise.predict(pair_vector(fused, parts, self.device))
         if found is None or self.threads == self.device.threads:
             return found
-        return found[0], math.hypot(found[1], THREADS_SD)
+        return found[0], math.hypot(found[1], PAIR_THREADS_SD)
 
 
 def pair_vector(fused: np.ndarray, parts: Sequence[np.ndarray], device: Device) -> np.ndarray:
