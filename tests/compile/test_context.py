@@ -110,3 +110,19 @@ def test_another_thread_has_a_context_of_its_own():
         worker.start()
         worker.join()
     assert seen == ["auto"]
+
+
+def test_a_low_level_outside_does_not_skip_tvm_passes():
+    """Found as other decisions under ``tvm.transform.PassContext(opt_level=0)``."""
+    import numpy as np
+    from tvm import relax
+
+    from tvmpass.testing.graphs import graph
+
+    weight = relax.const(np.ones((8, 8), "float32"))
+    mod = graph(lambda x: relax.op.nn.relu(relax.op.add(relax.op.matmul(x, weight), x)), ((8, 8),))
+    plain = tvmpass.build(mod, "llvm").report.to_json()
+    with tvm.transform.PassContext(opt_level=0, disabled_pass=["DeadCodeElimination"]):
+        under = tvmpass.build(mod, "llvm").report.to_json()
+    assert under.pop("notes") and not plain.pop("notes")
+    assert under == plain

@@ -13,7 +13,7 @@ import tvm
 from tvm import relax
 
 from tvmpass import catalogue
-from tvmpass.compile.context import read_options
+from tvmpass.compile.context import read_options, usual_tvm_passes
 from tvmpass.core.errors import TvmpassError, UsageError, last_line, nearest
 from tvmpass.core.options import Options
 from tvmpass.core.report import Ledger, Report
@@ -89,7 +89,8 @@ def build(
     if progress is not None:
         progress("generating code")
     begin = time.perf_counter()
-    compiled = compile_model(lowered, job.target, CompileCache(), job.plainer)
+    with usual_tvm_passes():
+        compiled = compile_model(lowered, job.target, CompileCache(), job.plainer)
     job.stage_ms["codegen"] = (time.perf_counter() - begin) * 1e3
     for entry in report.kernels:
         entry.code_bytes = compiled.code_bytes.get(entry.name)
@@ -99,7 +100,8 @@ def build(
         from .verify_numeric import verify_model
 
         begin = time.perf_counter()
-        verify_model(plain, artifact, job)
+        with usual_tvm_passes():
+            verify_model(plain, artifact, job)
         job.stage_ms["verify"] = (time.perf_counter() - begin) * 1e3
     report.verify = _verify_summary(options, job)
     if timings:
@@ -128,7 +130,8 @@ def _optimize(mod, target, options: Options, notes, params, rules, without, dump
     folder = _dump_folder(dump_ir)
     job = Job(resolved, options, active, ledger, verifier, folder, progress)
     plain = bind_parameters(mod, params)
-    lowered = run_pipeline(plain, job)
+    with usual_tvm_passes():
+        lowered = run_pipeline(plain, job)
     ledger.assert_sum()
     report = Report(
         target=describe_target(resolved),

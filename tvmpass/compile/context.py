@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import contextlib
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import tvm
@@ -73,6 +74,25 @@ def read_options(extra: Mapping[str, Any] | None = None) -> tuple[Options, list[
     config.pop(_MARK, None)
     config.update(extra or {})
     return Options.from_config(config, level, [str(d) for d in disabled], [str(r) for r in required]), notes
+
+
+@contextlib.contextmanager
+def usual_tvm_passes() -> Iterator[None]:
+    """Run TVM's own passes at their usual level inside the block.
+
+    ``opt_level`` and the pass lists say which *rules* run. TVM's passes that
+    lower a module are needed at every level, and would be skipped below 2.
+    Instruments do not see into the block where the level had to be raised.
+    """
+    current = tvm.transform.PassContext.current()
+    config = dict(current.config)
+    foreign_lists = _MARK not in config and (list(current.disabled_pass) or list(current.required_pass))
+    if int(current.opt_level) >= 2 and not foreign_lists:
+        yield
+        return
+    own = {key: value for key, value in config.items() if not key.startswith(CONFIG_PREFIX)}
+    with tvm.transform.PassContext(opt_level=3, config=own):
+        yield
 
 
 def _is_customised(context, config: Mapping[str, Any]) -> bool:

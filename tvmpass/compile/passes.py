@@ -9,7 +9,7 @@ import tvm
 from tvm import relax, tirx
 
 from tvmpass import catalogue
-from tvmpass.compile.context import read_options
+from tvmpass.compile.context import read_options, usual_tvm_passes
 from tvmpass.core.decision import Refusal
 from tvmpass.core.errors import TvmpassError, UsageError
 from tvmpass.core.options import Options
@@ -43,7 +43,8 @@ def pipeline(target: Any = None, *, rules: Sequence[Rule] | None = None, without
         ledger = Ledger(disabled=disabled, notes=list(notes))
         verifier = NumericVerifier(resolved, options) if options.verify == "numeric" else None
         job = Job(resolved, options, active, ledger, verifier)
-        return relax.pipeline.default_build_pipeline()(run_pipeline(mod, job))
+        with usual_tvm_passes():
+            return relax.pipeline.default_build_pipeline()(run_pipeline(mod, job))
 
     return tvm.transform.module_pass(run, opt_level=0, name="tvmpass")
 
