@@ -43,7 +43,12 @@ def fetch(cache: Path) -> dict[str, str]:
 
 
 def text_lines(shape: tuple[int, int, int, int]) -> list[np.ndarray]:
-    """Draw five lines of text, scale them to the input, (x / 255 - 0.5) / 0.5."""
+    """Draw five lines of text, scale them to the input, (x / 255 - 0.5) / 0.5.
+
+    The proportions are kept and the rest is white, as these models' own programs
+    do it: a line stretched to a square is no text to the detector, whose output
+    is then below what float32 resolves.
+    """
     from PIL import Image, ImageDraw, ImageFont
 
     _, _, height, width = shape
@@ -51,9 +56,13 @@ def text_lines(shape: tuple[int, int, int, int]) -> list[np.ndarray]:
     arrays = []
     for text in LINES:
         box = font.getbbox(text)
-        image = Image.new("RGB", (int(box[2]) + 16, 48), "white")
-        ImageDraw.Draw(image).text((8, 4), text, fill="black", font=font)
-        pixels = np.asarray(image.resize((width, height), Image.Resampling.BILINEAR), dtype="float32")
+        line = Image.new("RGB", (int(box[2]) + 16, 48), "white")
+        ImageDraw.Draw(line).text((8, 4), text, fill="black", font=font)
+        scale = min(width / line.width, height / line.height)
+        size = max(1, round(line.width * scale)), max(1, round(line.height * scale))
+        page = Image.new("RGB", (width, height), "white")
+        page.paste(line.resize(size, Image.Resampling.BILINEAR), (0, (height - size[1]) // 2))
+        pixels = np.asarray(page, dtype="float32")
         scaled = (pixels / 255.0 - 0.5) / 0.5
         arrays.append(np.ascontiguousarray(scaled.transpose(2, 0, 1)[None]))
     return arrays
