@@ -41,7 +41,7 @@ from tvmpass.cost.device import device_class, host_facts
 from tvmpass.cost.learned import MODEL_SUFFIX
 from tvmpass.version import VERSION
 
-BATCH_SECONDS = 90.0
+BATCH_SECONDS = 45.0
 """After this a batch is given up: its process is ended and a new one started."""
 
 
