@@ -14,7 +14,14 @@ from dataclasses import dataclass
 import tvm
 from tvm import s_tir, tirx
 
-from schedules.cpu.contraction import Axes, contraction_choices, find_axes, row_block, window_choices
+from schedules.cpu.contraction import (
+    Axes,
+    contraction_choices,
+    find_axes,
+    prefers_rows_first,
+    row_block,
+    window_choices,
+)
 from schedules.cpu.finish import finish_function
 from schedules.cpu.inline import is_guarded
 from schedules.cpu.machine import vector_lanes_of
@@ -145,12 +152,16 @@ def _anchor(kernel: Kernel):
 
 def _contractions(kernel: Kernel, lanes: int) -> Iterable[tuple[Step, ...]]:
     anchor = _anchor(kernel)
+    if extent(anchor.spatial[-1]) == 1 and runs_along(anchor, anchor.reduce[-1].var):
+        yield from _rows(kernel, lanes)
     axes = find_axes(anchor)
     choices = contraction_choices(anchor, axes, lanes)
     rows, staging = _staging(kernel, anchor, axes, "rows")
-    for k, count in ((1, 12), (4, 6)):
+    first = prefers_rows_first(anchor, axes) and not rows
+    for k, rows_first, count in ((1, first, 12), (1, not first, 0 if rows else 6), (4, first, 6)):
         for tile in choices[:count]:
             options = {"m": tile.m, "n": tile.vectors * tile.lanes, "lanes": tile.lanes}
+            options["rows_first"] = rows_first
             steps: tuple[Step, ...] = (TileMatmul(**options),)
             if kernel.kind == "conv":
                 steps = (TileConv(**options, rows=rows), *staging)

@@ -23,9 +23,10 @@ class TileConv(Step):
     n: int = 64
     lanes: int = 16
     rows: int = 0
+    rows_first: bool = False
 
     def check(self, schedule, kernel):
         return check_tile(self, schedule, kernel, ("conv",))
 
     def rewrite(self, schedule, kernel):
-        return tiled(self, schedule, kernel, rows=self.rows)
+        return tiled(self, schedule, kernel, rows=self.rows, rows_first=self.rows_first)

@@ -23,9 +23,10 @@ class TileMatmul(Step):
     m: int = 6
     n: int = 64
     lanes: int = 16
+    rows_first: bool = False
 
     def check(self, schedule, kernel):
         return check_tile(self, schedule, kernel, ("matmul",))
 
     def rewrite(self, schedule, kernel):
-        return tiled(self, schedule, kernel)
+        return tiled(self, schedule, kernel, rows_first=self.rows_first)

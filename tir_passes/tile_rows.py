@@ -3,7 +3,8 @@
 Before, every stage walks the whole tensor; after, a row stays in cache from
 the first stage to the last, and every stage works in vectors: a reduction
 along the row keeps up to eight vectors of partial sums (so that its rounding
-differs from the one-by-one sum, usually for the better).
+differs from the one-by-one sum, usually for the better).  A product with a single
+column is a row reduction too.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ class TileRows(Step):
     lanes: int = 16
 
     def check(self, schedule, kernel):
-        refusal = require_kind(self, kernel, "norm-softmax", "reduce")
+        refusal = require_kind(self, kernel, "norm-softmax", "reduce", "matmul")
         if refusal is None and (self.lanes < 1 or self.lanes & (self.lanes - 1)):
             refusal = BAD_OPTION(
                 step=self.name, option="lanes", value=self.lanes, reason="it must be a power of two"

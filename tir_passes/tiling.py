@@ -33,7 +33,7 @@ def check_tile(step: Step, schedule, kernel, kinds: tuple[str, ...]) -> Refusal 
     return None
 
 
-def tiled(step: Step, schedule, kernel, rows: int = 0) -> s_tir.Schedule:
+def tiled(step: Step, schedule, kernel, rows: int = 0, rows_first: bool = False) -> s_tir.Schedule:
     """Return a new schedule over the function with its anchor in register tiles."""
     func = schedule.mod["main"]
     anchor = next(part for part in stages(func) if part.name == kernel.anchor)
@@ -48,5 +48,6 @@ def tiled(step: Step, schedule, kernel, rows: int = 0) -> s_tir.Schedule:
         size=step.m,
         row_axis=axes.row,
         rows=rows,
+        rows_first=rows_first,
     )
     return s_tir.Schedule(tile_anchor(func, kernel.anchor, tiling))

@@ -14,7 +14,7 @@ from tvmpass.core.nest import Stage, as_int, extent, variables
 from .emit import vector_lanes
 from .registers import RegisterTile, contraction_tiles, window_tiles
 
-PADDED_BLOCK_BYTES = 1 << 19
+PADDED_BLOCK_BYTES, STREAMED_BYTES = 1 << 19, 1 << 21
 
 
 @dataclass(frozen=True)
@@ -122,6 +122,20 @@ def contraction_choices(anchor: Stage, axes: Axes, widest: int) -> list[Register
     groups = -(-size // lanes) if size else 1
     rows = _rows(anchor, axes)
     return contraction_tiles(rows, groups, reduction_depth(anchor), lanes)
+
+
+def prefers_rows_first(anchor: Stage, axes: Axes) -> bool:
+    """Should all channel tiles of a row tile follow one another?
+
+    Otherwise the input is read once per channel tile: from memory where it is
+    larger than the second-level cache and much larger than the weights.
+    """
+    sizes = {True: 0, False: 0}
+    for load in contraction_operands(anchor) or ():
+        dims = [as_int(dim) for dim in load.source.shape]
+        weight = anchor.spatial[axes.n].var in set().union(*map(variables, load.indices))
+        sizes[weight] = 0 if None in dims else math.prod(dims) * 4
+    return sizes[False] > max(2 * sizes[True], STREAMED_BYTES)
 
 
 def _rows(anchor: Stage, axes: Axes) -> int | None:

@@ -13,7 +13,17 @@ import tvm
 import tvm_ffi
 from tvm import tirx
 
-from tvmpass.core.nest import Stage, as_int, extent, loads, root_block, stages, substitute, variables
+from tvmpass.core.nest import (
+    Stage,
+    as_int,
+    extent,
+    loads,
+    moving_index,
+    root_block,
+    stages,
+    substitute,
+    variables,
+)
 
 from .emit import Emitter, LoopAxis, VectorAxis, statements, tile_start, vector_lanes, with_statements
 
@@ -148,7 +158,7 @@ def _crossed_axis(stage: Stage, outer, tail) -> int | None:
     for load in loads(stage.store.value):
         if not len(load.indices) or not any(variables(i) & across for i in load.indices):
             continue
-        last = load.indices[-1]
+        last = moving_index(load)
         for position, iv in enumerate(outer):
             if isinstance(last, tirx.Var) and last.same_as(iv.var) and (extent(iv) or 0) > 1:
                 return position

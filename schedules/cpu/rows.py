@@ -14,7 +14,17 @@ import tvm_ffi
 from tvm import tirx
 
 from tvmpass.core.kernels import own_reads
-from tvmpass.core.nest import Stage, as_int, extent, loads, root_block, stages, substitute, variables
+from tvmpass.core.nest import (
+    Stage,
+    as_int,
+    extent,
+    loads,
+    moving_index,
+    root_block,
+    stages,
+    substitute,
+    variables,
+)
 
 from .emit import Emitter, LoopAxis, VectorAxis, around, sequence, vector_lanes, with_statements
 from .injective import vector_nest
@@ -61,7 +71,8 @@ def _is_iterator(index, iv) -> bool:
 def runs_along(stage: Stage, var) -> bool:
     """Is ``var`` the last index of every read that has it, so that neighbours lie together?"""
     reads = [load for load in own_reads(stage) if any(var in variables(i) for i in load.indices)]
-    return all(isinstance(load.indices[-1], tirx.Var) and load.indices[-1].same_as(var) for load in reads)
+    ends = [moving_index(load) for load in reads]
+    return all(isinstance(end, tirx.Var) and end.same_as(var) for end in ends)
 
 
 def _stage_nests(emitter: Emitter, stage: Stage, lanes: int, vectors: int) -> list:

@@ -20,6 +20,7 @@ import tvm
 import tvm_ffi
 from tvm import tirx
 
+from tvmpass.core.kernels import contraction_operands
 from tvmpass.core.nest import Stage, as_int, extent, loads, root_block, stages, substitute, variables
 
 from .emit import Emitter, LoopAxis, VectorAxis, around, sequence, statements, tile_start, with_statements
@@ -32,6 +33,7 @@ class Tiling:
 
     ``m`` lists adjacent positions that are walked as one axis; ``rows`` > 0
     also blocks axis ``row_axis`` so that padding can be computed per block.
+    With ``rows_first`` all channel tiles of one ``m`` tile follow one another.
     """
 
     n: int
@@ -41,6 +43,7 @@ class Tiling:
     size: int = 1
     row_axis: int | None = None
     rows: int = 0
+    rows_first: bool = False
 
 
 def fused_epilogue(parts: list[Stage], anchor: Stage) -> Stage | None:
@@ -140,7 +143,7 @@ class _Tile:
         """
         plain = list(self.plain.values())
         if self.ht is None:
-            return [self.nt, *plain, self.mt]
+            return [*plain, self.mt, self.nt] if self.tiling.rows_first else [self.nt, *plain, self.mt]
         return [*plain, self.ht, self.nt, self.hl, self.mt]
 
     def values(self, bound: dict) -> dict:
@@ -162,7 +165,7 @@ class _Tile:
     def nest(self, epilogue: Stage | None):
         """Return the loops around the accumulation and the store of one tile."""
         old = self.anchor.store.buffer
-        local = self.emitter.local(self.inside, str(old.dtype), old.name + "_tile")
+        local = self.emitter.local(self.inside, accumulator_dtype(self.anchor), old.name + "_tile")
         return around(
             self.emitter.axes,
             sequence([self._accumulate(local), self._store(epilogue or self.anchor, local)]),
@@ -177,7 +180,8 @@ class _Tile:
                 mapping = self.values(bound)
                 mapping.update({iv.var: bound[axis.name] for iv, axis in zip(anchor.reduce, steps)})
                 at = self.emitter.at(bound, self.inside)
-                value = self._read(store.value, local, at, mapping, bound)
+                value = _widened(anchor, store.value, tirx.BufferLoad(local, at))
+                value = self._read(value, local, at, mapping, bound)
                 return tirx.BufferStore(local, substitute(value, mapping), at)
 
             return body
@@ -211,6 +215,8 @@ class _Tile:
             values = self.values(bound)
             mapping = {iv.var: values[own.var] for iv, own in zip(stage.spatial, self.anchor.spatial)}
             accumulated = tirx.BufferLoad(local, self.emitter.at(bound, self.inside))
+            if local.dtype != old.dtype:
+                accumulated = accumulated.astype(str(old.dtype))
             value = accumulated
             if stage is not self.anchor:
                 swap = lambda x: accumulated if x.source.same_as(old) else x  # noqa: E731
@@ -221,6 +227,28 @@ class _Tile:
             )
 
         return self.emitter.block(self.anchor.name + "_store", fresh, body)
+
+
+def accumulator_dtype(anchor: Stage) -> str:
+    """Return the dtype of the sums: float32 for products of half-precision numbers.
+
+    Rounding every partial sum to half precision costs accuracy and, on CPUs
+    without half-precision arithmetic, two conversions per step.
+    """
+    dtype = str(anchor.store.buffer.dtype)
+    half = dtype in ("float16", "bfloat16") and contraction_operands(anchor) is not None
+    return "float32" if half else dtype
+
+
+def _widened(anchor: Stage, value, own):
+    """Return the anchor's update or start value with its sums in the dtype of ``own``, their load."""
+    dtype = str(own.ty.dtype)
+    if str(anchor.store.buffer.dtype) == dtype:
+        return value
+    if not any(load.source.same_as(anchor.store.buffer) for load in loads(value)):
+        return value.astype(dtype)
+    a, b = contraction_operands(anchor)
+    return own + a.astype(dtype) * b.astype(dtype)
 
 
 def is_packed(load, n_var) -> bool:

@@ -23,7 +23,7 @@ VERSIONS = Path(__file__).with_name("recipe_versions.json")
 
 COMMON = (
     cpu.emit, cpu.finish, cpu.inline, cpu.loops, cpu.machine, cpu.vector_math,
-    tir_passes.step, tir_passes.inline_neighbours, tir_passes.vectorize_inner, tir_passes.unroll_inner,
+    tir_passes.inline_neighbours, tir_passes.vectorize_inner, tir_passes.unroll_inner,
     tir_passes.parallelize_outer, tir_passes.decompose_reduction,
 )  # fmt: skip
 TILED = (

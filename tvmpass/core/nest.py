@@ -36,6 +36,12 @@ def loads(node) -> list:
     return found
 
 
+def moving_index(load):
+    """Return the index of the innermost dimension longer than one, None for a scalar."""
+    pairs = [(i, d) for i, d in zip(load.indices, load.source.shape) if as_int(d) != 1]
+    return pairs[-1][0] if pairs else None
+
+
 def substitute(node, mapping: Mapping[Any, Any]):
     """Replace variables (scalars or buffers) by expressions, everywhere below ``node``."""
     return tvm_ffi.structural_map(node, [(tirx.Var, lambda var: mapping.get(var, var))], order="post")
