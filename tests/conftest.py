@@ -21,7 +21,7 @@ SLOW = {
     "cost/test_learned.py",
     "meta/test_laws.py",
     "relay_passes/test_grown_graphs.py",
-    "tir_passes/test_pack.py",
+    "schedules/test_pack.py",
     "tir_passes/test_recipes_numeric.py",
 }
 
