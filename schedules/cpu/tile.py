@@ -24,7 +24,10 @@ from tvmpass.core.kernels import contraction_operands
 from tvmpass.core.nest import Stage, as_int, extent, loads, root_block, stages, substitute, variables
 
 from .emit import Emitter, LoopAxis, VectorAxis, around, sequence, statements, tile_start, with_statements
-from .injective import unravel
+from .injective import unravel, vector_nest
+from .inline import is_guarded
+
+_OTHER_VECTORS = 4
 
 
 @dataclass(frozen=True)
@@ -74,7 +77,7 @@ def tile_anchor(func, anchor_name: str, tiling: Tiling):
     The anchor's block keeps its name; the store becomes ``<anchor>_store``.
     Loops, outermost first: ``nt``, the untiled ones, ``mt`` (with row blocks: the
     untiled ones, ``ht``, ``nt``, ``hl``, ``mt``); inside the reduction loops and
-    then ``ml``, ``nu``, ``nl``.  Other stages are kept.
+    then ``ml``, ``nu``, ``nl``.  Other injective stages get vectors, padding is kept.
     """
     stage_list = stages(func)
     anchor = next(stage for stage in stage_list if stage.name == anchor_name)
@@ -82,6 +85,10 @@ def tile_anchor(func, anchor_name: str, tiling: Tiling):
     tile = _Tile(anchor, tiling)
     position = stage_list.index(anchor)
     parts = statements(func)
+    for i, stage in enumerate(stage_list):
+        plain = not stage.reduce and stage.spatial and stage.store is not None
+        if plain and stage is not epilogue and not is_guarded(stage.block):
+            parts[i] = vector_nest(Emitter([], tile.dtype), stage, tiling.lanes, _OTHER_VECTORS)
     parts[position : position + (1 if epilogue is None else 2)] = [tile.nest(epilogue)]
     old = anchor.store.buffer
     kept = [b for b in root_block(func).alloc_buffers if epilogue is None or not b.same_as(old)]

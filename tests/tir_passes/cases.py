@@ -48,6 +48,13 @@ def matmul(m, n, k, dtype="float32", epilogue=True) -> tirx.PrimFunc:
     return function(a, b, bias, relu(added) if dtype == "float32" else added)
 
 
+def matmul_after_exp(m, n, k) -> tirx.PrimFunc:
+    x, b = tensor("x", m, k), tensor("b", k, n)
+    a = te.compute((m, k), lambda i, j: tirx.exp(x[i, j]), name="a")
+    r = te.reduce_axis((0, k), name="k")
+    return function(x, b, te.compute((m, n), lambda i, j: te.sum(a[i, r] * b[r, j], axis=r), name="c"))
+
+
 def batched_matmul(batch, m, n, k, transposed=False) -> tirx.PrimFunc:
     a = tensor("a", batch, m, k)
     b = tensor("b", batch, n, k) if transposed else tensor("b", batch, k, n)
@@ -231,6 +238,7 @@ KERNELS: dict[str, tuple[Callable[[], tirx.PrimFunc], str]] = {
     "matmul-plain": (lambda: matmul(12, 32, 16, epilogue=False), "matmul"),
     "matmul-double": (lambda: matmul(7, 21, 10, dtype="float64"), "matmul"),
     "matmul-int": (lambda: matmul(7, 21, 10, dtype="int32"), "matmul"),
+    "matmul-prologue": (lambda: matmul_after_exp(9, 18, 20), "matmul"),
     "matmul-half": (lambda: matmul(7, 21, 10, dtype="float16"), "matmul"),
     "matmul-one-column": (lambda: batched_matmul(2, 9, 1, 37), "matmul"),
     "batched": (lambda: batched_matmul(3, 10, 18, 12), "matmul"),
