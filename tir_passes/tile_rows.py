@@ -27,11 +27,14 @@ class TileRows(Step):
     lanes: int = 16
 
     def check(self, schedule, kernel):
-        refusal = require_kind(self, kernel, "norm-softmax", "reduce", "matmul")
+        kinds = ("norm-softmax", "reduce")
+        columns = [iteration.size for iteration in kernel.iterations if not iteration.reduce]
+        if kernel.kind == "matmul" and columns and columns[-1] == 1:
+            kinds = (*kinds, "matmul")
+        refusal = require_kind(self, kernel, *kinds)
         if refusal is None and (self.lanes < 1 or self.lanes & (self.lanes - 1)):
-            refusal = BAD_OPTION(
-                step=self.name, option="lanes", value=self.lanes, reason="it must be a power of two"
-            )
+            reason = "it must be a power of two"
+            refusal = BAD_OPTION(step=self.name, option="lanes", value=self.lanes, reason=reason)
         return refusal
 
     def rewrite(self, schedule, kernel):
