@@ -10,7 +10,6 @@ from .dead_code import DeadCode
 from .eliminate_identities import EliminateIdentities
 from .fold_batch_norm_into_conv import FoldBatchNormIntoConv
 from .fold_constants import FoldConstants
-from .fold_scale_into_conv import FoldScaleIntoConv
 from .lower_batch_norm import LowerBatchNorm
 from .merge_reshapes import MergeReshapes
 from .merge_transposes import MergeTransposes
@@ -25,7 +24,6 @@ RULES = (
     MergeReshapes,
     CommonSubexpressions,
     FoldBatchNormIntoConv,
-    FoldScaleIntoConv,
     LowerBatchNorm,
     DeadCode,
 )

@@ -214,6 +214,8 @@ def schedule_kernels(mod, job: Job, origins: dict[str, dict[relax.Var, tuple[str
         result.update_func(mod.get_global_var(name), scheduled)
         if name in calls:
             sources = calls[name]
+            if made.alternatives and job.pricer.spend():
+                job.scheduler.price_alternative(function, made)
             job.kernels.append(
                 KernelEntry(
                     name=name,

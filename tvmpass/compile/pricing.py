@@ -107,15 +107,21 @@ class KernelPricer:
         parts = _all_lowered(self._lowered[key] for key in keys)
         return None if parts is None else add([part.estimate for part in parts])
 
+    def spend(self) -> bool:
+        """Take one from the budget of lowered candidates; False where it is used up."""
+        if self._spent >= self.options.price_budget:
+            return False
+        self._spent += 1
+        return True
+
     def _want(self, view: FunctionView, candidate: Candidate, wanted: dict[str, GroupFunction]) -> None:
         made = group_function(view, Group.of(candidate))
         # The candidate is kept alive with its key, so that its id stays its own.
         self._candidates[id(candidate)] = (candidate, made.key)
         if made.key not in self._lowered and made.key not in wanted:
-            if self._spent >= self.options.price_budget:
+            if not self.spend():
                 self._over_budget.add(made.key)
                 return
-            self._spent += 1
             wanted[made.key] = made
         for var in candidate.bindings:
             value = view.bindings[var]

@@ -13,7 +13,7 @@ import tvm
 import tvm_ffi
 from tvm import s_tir, tirx
 
-from tvmpass.catalogue import apply_recipe, finish, recipes
+from tvmpass.catalogue import apply_recipe, finish, parse_recipe, recipes
 from tvmpass.core.decision import Estimate, Refusal, RefusalKind
 from tvmpass.core.errors import TvmpassError, last_line
 from tvmpass.core.kernels import Kernel, classify
@@ -75,6 +75,21 @@ class Scheduler:
         plain = canonical_kernel(function)
         made = finish(plain, self.target, self.options) if is_schedulable(plain) else plain
         return self._result(classify(plain), structural_key(function), made, "fallback")
+
+    def price_alternative(self, function: tirx.PrimFunc, made: ScheduledKernel) -> bool:
+        """Put an estimate on the next recipe that applies; return whether there was one.
+
+        The library's first choice is built in any case: for the report.
+        """
+        plain = canonical_kernel(function)
+        for alternative in made.alternatives:
+            if alternative["estimate"] is None:
+                result = self._apply(parse_recipe(alternative["recipe"]), plain)
+                if not isinstance(result, Refusal):
+                    estimate = self.latency.kernel(self.latency.features(result), made.kernel.kind)
+                    alternative["estimate"] = estimate.to_json()
+                    return True
+        return False
 
     def _schedule(self, function: tirx.PrimFunc, key: str) -> ScheduledKernel:
         kernel = classify(function)

@@ -65,6 +65,10 @@ class Estimate:
     def exact(cls, source: str, mean: float) -> Estimate:
         return cls(source, mean, mean, mean)
 
+    def to_json(self) -> dict[str, Any]:
+        """Return the estimate as the report shows it."""
+        return {"source": self.source, "low": self.low, "mean": self.mean, "high": self.high}
+
 
 ALWAYS = Estimate("always", 0.0, 0.0, 0.0)
 

@@ -163,7 +163,7 @@ def plain(value: Any) -> Any:
 def _estimate(estimate: Estimate | None) -> dict[str, Any] | None:
     if estimate is None:
         return None
-    return {"source": estimate.source, "low": estimate.low, "mean": estimate.mean, "high": estimate.high}
+    return estimate.to_json()
 
 
 def _decision(decision: Decision) -> dict[str, Any]:
