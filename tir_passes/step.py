@@ -49,7 +49,9 @@ class Step(ScheduleRule):
 
     def as_pass(self) -> tvm.transform.Pass:
         """Return the step as a TVM module pass."""
-        return tvm.transform.module_pass(lambda mod, _ctx: self._on_module(mod), opt_level=0, name=type(self).__name__)
+        return tvm.transform.module_pass(
+            lambda mod, _ctx: self._on_module(mod), opt_level=0, name=type(self).__name__
+        )
 
     __tvm_ffi_object__ = as_pass
     """TVM asks for this where a pass is wanted, as in ``Sequential``."""
