@@ -12,6 +12,7 @@ import tvm_ffi
 from tvm import relax, te, tirx
 
 import tvmpass
+from tvmpass.compile.target import parse_target
 from tvmpass.testing.graphs import graph
 
 R = relax.op
@@ -127,3 +128,18 @@ def test_apply_recipe_changes_kernels_and_names_refusals():
     assert not tvm_ffi.structural_equal(made, plain)
     with pytest.raises(tvmpass.TvmpassError):
         tvmpass.apply_recipe(plain, "no-such-step")
+
+
+@pytest.mark.parametrize("how", ["build", "pipeline"])
+def test_overlapping_tiles_are_not_written_in_place(how):
+    """An odd row is tiled with overlap; TVM's StorageRewrite computed tanh of the tanh there."""
+    mod = graph(lambda x: relax.op.nn.softmax(relax.op.tanh(x), 1), ((3, 5),))
+    x = np.random.default_rng(0).standard_normal((3, 5)).astype("float32")
+    if how == "build":
+        found = tvmpass.build(mod, "llvm").run(x=x)[0]
+    else:
+        target = parse_target("llvm", 1)
+        library = tvm.compile(mod, target, relax_pipeline=tvmpass.pipeline(target))
+        found = relax.VirtualMachine(library, tvm.cpu())["main"](tvm.runtime.tensor(x)).numpy()
+    e = np.exp(np.tanh(x.astype("float64")))
+    np.testing.assert_allclose(found, e / e.sum(1, keepdims=True), rtol=1e-5, atol=0)

@@ -22,7 +22,7 @@ from tvmpass.core.site import dtype_of, shape_of
 from tvmpass.version import VERSION
 
 from .artifact import Artifact, InputInfo, Metadata
-from .codegen import compile_model
+from .codegen import compile_model, kernel_context
 from .compile_cache import CompileCache
 from .pipeline import Job, run_pipeline
 from .target import describe_target, parse_target, required_features
@@ -112,7 +112,8 @@ def build(
 def compile_vm(mod, target: tvm.target.Target):
     """Compile a module of scheduled kernels to a VM executable."""
     try:
-        return tvm.compile(mod, target, relax_pipeline=relax.pipeline.default_build_pipeline())
+        with kernel_context():
+            return tvm.compile(mod, target, relax_pipeline=relax.pipeline.default_build_pipeline())
     except Exception as error:  # TVM raises several classes
         raise TvmpassError(f"code generation failed: {last_line(error)}") from error
 

@@ -27,6 +27,11 @@ from tvmpass.version import VERSION
 
 from .compile_cache import CompileCache
 
+NO_STORAGE_REWRITE = "tirx.disable_storage_rewrite"
+"""TVM's StorageRewrite lets a stage write over the buffer it reads, element by element.
+Our tiles overlap at odd extents and compute some elements twice: the second time they
+would read what the first wrote."""
+
 THREADS = 2
 """Compilations at a time; more gain little and each holds an LLVM context."""
 
@@ -92,8 +97,19 @@ def kernel_symbol(function: tirx.PrimFunc, target: tvm.target.Target) -> str:
 
 def _codegen_config() -> str:
     """Return TVM's own config keys in force: they change generated code."""
+    return json.dumps({k: str(v) for k, v in kernel_config().items()}, sort_keys=True)
+
+
+def kernel_config() -> dict[str, Any]:
+    """Return the TVM config that kernels are compiled under: the caller's, and ours."""
     config = dict(tvm.transform.PassContext.current().config)
-    return json.dumps({k: str(v) for k, v in config.items() if not k.startswith("tvmpass.")}, sort_keys=True)
+    own = {k: v for k, v in config.items() if not k.startswith("tvmpass.")}
+    return {**own, NO_STORAGE_REWRITE: True}
+
+
+def kernel_context():
+    """Return a TVM PassContext to compile kernels under, without the caller's instruments."""
+    return tvm.transform.PassContext(opt_level=3, config=kernel_config())
 
 
 def _rename(mod, symbols: Mapping[str, str]):
@@ -136,8 +152,7 @@ def _compile_all(functions: Mapping[str, Any], target, cache: CompileCache, fold
             objects[name] = path
         else:
             todo.append(name)
-    context = dict(tvm.transform.PassContext.current().config)
-    config = {k: v for k, v in context.items() if not k.startswith("tvmpass.")}
+    config = kernel_config()
 
     def compile_one(name: str, function) -> Path:
         path = folder / f"{name}.o"

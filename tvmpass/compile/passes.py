@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import tvm
-from tvm import relax, tirx
+from tvm import relax, s_tir, tirx
 
 from tvmpass import catalogue
 from tvmpass.compile.context import read_options, usual_tvm_passes
@@ -16,6 +16,7 @@ from tvmpass.core.options import Options
 from tvmpass.core.report import Ledger
 from tvmpass.core.rule import Rule
 
+from .codegen import NO_STORAGE_REWRITE, kernel_context
 from .latency import Latency
 from .pipeline import Job, run_pipeline
 from .schedule import Scheduler
@@ -44,9 +45,33 @@ def pipeline(target: Any = None, *, rules: Sequence[Rule] | None = None, without
         verifier = NumericVerifier(resolved, options) if options.verify == "numeric" else None
         job = Job(resolved, options, active, ledger, verifier)
         with usual_tvm_passes():
-            return relax.pipeline.default_build_pipeline()(run_pipeline(mod, job))
+            scheduled = _safe_for_stock_lowering(run_pipeline(mod, job), job)
+            return relax.pipeline.default_build_pipeline()(scheduled)
 
     return tvm.transform.module_pass(run, opt_level=0, name="tvmpass")
+
+
+def _safe_for_stock_lowering(mod, job: Job):
+    """Schedule plainly what TVM's StorageRewrite would break; see `codegen.NO_STORAGE_REWRITE`.
+
+    Only kernels that keep a whole intermediate tensor are concerned.  With
+    ``tirx.disable_storage_rewrite`` in the context all keep their schedule.
+    """
+    if tvm.transform.PassContext.current().config.get(NO_STORAGE_REWRITE, False):
+        return mod
+    result = tvm.IRModule(dict(mod.functions_items()), attrs=mod.attrs)
+    for name, made in job.scheduled.items():
+        if made.schedule != "fallback" and _keeps_intermediate(made.function):
+            plain = job.scheduler.fallback(job.unscheduled[name]).function
+            result.update_func(result.get_global_var(name), plain.with_attrs(dict(mod[name].attrs or {})))
+    return result
+
+
+def _keeps_intermediate(function: tirx.PrimFunc) -> bool:
+    body = function.body
+    return isinstance(body, s_tir.SBlockRealize) and any(
+        buffer.scope() == "global" for buffer in body.block.alloc_buffers
+    )
 
 
 def kernel_pipeline():
@@ -60,7 +85,9 @@ def kernel_pipeline():
     lower, finalize_host, finalize_device = compilation_pipeline.get_tir_pipeline("s_tir")
 
     def run(mod, _context):
-        return lower(_schedule_module(mod, options))
+        scheduled = _schedule_module(mod, options)
+        with kernel_context():
+            return lower(scheduled)
 
     return tvm.transform.module_pass(run, opt_level=0, name="tvmpass"), finalize_host, finalize_device
 

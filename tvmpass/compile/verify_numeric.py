@@ -27,6 +27,7 @@ from tvmpass.core.nest import as_int
 from tvmpass.core.options import Options
 from tvmpass.core.site import Candidate, FunctionView, Site, _variables, dtype_of
 
+from .codegen import kernel_context
 from .grouping import Group, GroupFunction, close_over, group_function, lower
 from .latency import Latency
 from .schedule import Scheduler, is_schedulable
@@ -178,9 +179,10 @@ class NumericVerifier:
         return None
 
     def _kernel_runner(self, function: tirx.PrimFunc):
-        library = tvm.compile(
-            tvm.IRModule({"main": function.with_attr("global_symbol", "main")}), self.target
-        )
+        with kernel_context():
+            library = tvm.compile(
+                tvm.IRModule({"main": function.with_attr("global_symbol", "main")}), self.target
+            )
 
         def run(arrays):
             tensors = [tvm.runtime.tensor(a) for a in arrays]
