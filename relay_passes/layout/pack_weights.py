@@ -18,7 +18,7 @@ from typing import ClassVar
 import tvm
 from tvm import relax, tirx
 
-from tvmpass.core.decision import ALWAYS, RefusalKind
+from tvmpass.core.decision import ALWAYS
 from tvmpass.core.legality import NOT_CONSTANT
 from tvmpass.core.rebuild import map_values
 from tvmpass.core.rule import ProposalRule
@@ -26,15 +26,13 @@ from tvmpass.core.site import FunctionView, GenericConst, Site, op_name
 
 PACKED_ATTR = "tvmpass.packed"
 
-NOT_PACKABLE = RefusalKind("not-packable", "kernel {kernel} reads no weight whose packed form pays")
-
 
 @dataclass(frozen=True)
 class PackWeights(ProposalRule):
     """Store constant weights in the order in which the kernel reads them."""
 
     plans: ClassVar = "packing"
-    refusals: ClassVar = (NOT_PACKABLE, NOT_CONSTANT)
+    refusals: ClassVar = (NOT_CONSTANT,)
 
     def match(self, view):
         """Yield every call of a kernel that takes a constant tensor."""
@@ -44,10 +42,8 @@ class PackWeights(ProposalRule):
                 yield Site.make(self, view, var, {var}, {"call": var})
 
     def check(self, site):
-        """Refuse where the kernel has no packing, or a caller passes no constant."""
-        kernel, packing = site.value("call").args[0].name_hint, site.data.get("packing")
-        if packing is None:
-            return NOT_PACKABLE(kernel=kernel)
+        """Refuse where another caller of the kernel passes no constant."""
+        kernel, packing = site.value("call").args[0].name_hint, site.data["packing"]
         for call in _calls(site.view, kernel):
             if not _is_weight(_arguments(call)[packing.parameter]):
                 return NOT_CONSTANT(value=f"argument {packing.parameter} of {kernel}")
@@ -57,10 +53,9 @@ class PackWeights(ProposalRule):
         """Decide for one function and return the module with the weights packed."""
         view = FunctionView(mod, function)
         packed: dict[str, object] = {}
-        for site in job.sites.undecided(self.match(view)):
+        for site in job.sites.undecided(self._wide(view, job)):
             job.sites.count(site)
-            kernel = site.value("call").args[0]
-            site.data["packing"] = packing = job.packing(mod[kernel])
+            kernel, packing = site.value("call").args[0], site.data["packing"]
             refusal = self.check(site) or job.verify_packing(site, mod[kernel], packing)
             if refusal is not None:
                 outcome = "illegal" if refusal.kind in self.refusals else "rolled_back"
@@ -69,6 +64,15 @@ class PackWeights(ProposalRule):
             packed[kernel.name_hint] = packing
             job.sites.decide(site, "applied", estimate=ALWAYS, evidence={"lanes": packing.lanes})
         return pack(mod, function, packed) if packed else mod
+
+    def _wide(self, view, job):
+        """Yield the matches whose weight is of a form and size that packing is for."""
+        for site in self.match(view):
+            packing = job.packing(view.mod[site.value("call").args[0]])
+            if packing is not None and _is_weight(_arguments(site.value("call"))[packing.parameter]):
+                site.data["packing"] = packing
+                site.origin = job.origins.get(view.name, {}).get(site.root, ())
+                yield site
 
 
 def pack(mod, function: str, packings):

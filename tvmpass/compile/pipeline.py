@@ -53,6 +53,8 @@ class Job:
     kernels: list[KernelEntry] = field(default_factory=list)
     scheduled: dict[str, ScheduledKernel] = field(default_factory=dict)
     unscheduled: dict[str, tirx.PrimFunc] = field(default_factory=dict)
+    origins: dict[str, dict[relax.Var, tuple[str, ...]]] = field(default_factory=dict)
+    """Per function the source nodes of each binding: TVM's lowering drops the spans."""
 
     def __post_init__(self):
         self.latency = Latency(self.target, self.options)
@@ -120,11 +122,11 @@ def run_pipeline(mod, job: Job):
         mod = job.stage("layout", mod, lambda m: plan_layout(m, layout_rules, job))
         mod = job.stage("simplify-again", mod, lambda m: simplify(m, simplify_rules, job.sites, job.verifier))
     mod = job.stage("fusion", mod, lambda m: fuse(m, fusion_rules, job))
-    origins = {name: _origins(mod, name) for name in relax_functions(mod)}
+    job.origins = {name: _origins(mod, name) for name in relax_functions(mod)}
     mod = job.stage("lower", mod, lambda m: as_views(lower(m, job.target, job.options)))
     if packing_rules:
         mod = job.stage("pack", mod, lambda m: plan_layout(m, packing_rules, job, "PlanPacking"))
-    return job.stage("schedule", mod, lambda m: schedule_kernels(m, job, origins))
+    return job.stage("schedule", mod, lambda m: schedule_kernels(m, job))
 
 
 def as_views(mod):
@@ -188,9 +190,9 @@ def _origins(mod, name: str) -> dict[relax.Var, tuple[str, ...]]:
     }
 
 
-def schedule_kernels(mod, job: Job, origins: dict[str, dict[relax.Var, tuple[str, ...]]]):
+def schedule_kernels(mod, job: Job):
     """Schedule every PrimFunc and list the kernels in call order."""
-    calls = _kernel_calls(mod, origins)
+    calls = _kernel_calls(mod, job.origins)
     result = tvm.IRModule(dict(mod.functions_items()), attrs=mod.attrs)
     order = list(calls) + sorted(
         gv.name_hint
