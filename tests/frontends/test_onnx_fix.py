@@ -62,6 +62,21 @@ def test_mish_of_small_values_keeps_its_digits():
     np.testing.assert_allclose(got, wide * np.tanh(np.log1p(np.exp(wide))), rtol=1e-5)
 
 
+@pytest.mark.parametrize("operator", ["Max", "Min", "Sum", "Mean"])
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_elementwise_over_several_inputs(operator, count):
+    arrays = {n: RNG.normal(size=s).astype("float32") for n, s in zip("abc", [(2, 4, 3), (4, 1), (3,)])}
+    names = list(arrays)[:count]
+    _check(node(operator, names, ["out0"]), {n: arrays[n] for n in names})
+
+
+@pytest.mark.parametrize("operator", ["Max", "Min", "Sum", "Mean"])
+def test_several_inputs_with_a_symbolic_batch_stay_elementwise(operator):
+    made = model([node(operator, ["a", "b"], ["y"])], [value("a", ["n", 3]), value("b", ["n", 1])], ["y"])
+    text = load_onnx(made).script()
+    assert "stack" not in text and "broadcast_to" not in text
+
+
 @pytest.mark.parametrize("bounds", [("low", "high"), ("", "high"), ("low", "")])
 def test_clip(bounds):
     constants = {"low": np.float32(-1), "high": np.float32(2)}

@@ -138,6 +138,27 @@ def _mod(bb, inputs, attrs, opset, stock):
     return moved
 
 
+def _chain(binary):
+    """Return a converter that folds any number of inputs with a binary operator.
+
+    The stock conversion stacks the broadcast inputs and reduces: no rule sees an
+    elementwise operator in that, and a layout cannot pass through it.
+    """
+
+    def convert(bb, inputs, attrs, opset, stock):
+        result = inputs[0]
+        for other in inputs[1:]:
+            result = bb.emit(binary(result, other))
+        return result
+
+    return convert
+
+
+def _mean_of_inputs(bb, inputs, attrs, opset, stock):
+    total = _chain(op.add)(bb, inputs, attrs, opset, stock)
+    return op.divide(total, scalar(len(inputs), total)) if len(inputs) > 1 else total
+
+
 ELEMENTWISE = {
     "Celu": _celu,
     "Clip": _clip,
@@ -145,11 +166,15 @@ ELEMENTWISE = {
     "HardSigmoid": _hard_sigmoid,
     "HardSwish": _hard_swish,
     "IsInf": _is_inf,
+    "Max": _chain(op.maximum),
+    "Mean": _mean_of_inputs,
+    "Min": _chain(op.minimum),
     "Mish": _mish,
     "Mod": _mod,
     "Selu": _selu,
     "Shrink": _shrink,
     "Softplus": _softplus,
+    "Sum": _chain(op.add),
     "Swish": _swish,
     "ThresholdedRelu": _thresholded_relu,
 }
