@@ -47,6 +47,8 @@ def test_help_of_each_command_shows_an_example(tvmpass, command):
             "--shape is given twice for input 'x'",
         ),
         (["build", "m.onnx", "-o", "m.so", "--opt-level", "9"], "9 is not in the range 0<=x<=3"),
+        (["build", "m.onnx", "-o", "m.onnx"], "would overwrite m.onnx"),
+        (["build", "m.onnx", "-o", "m.so", "--report", "./m.so"], "would overwrite m.so"),
         (["run", "m.so", "--inputs", "a.npz", "--shape", "x:1"], "--shape describes random inputs"),
         (["explain", "r.json", "--nope"], "--nope"),
     ],

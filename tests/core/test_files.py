@@ -10,8 +10,8 @@ import sys
 
 import pytest
 
-from tvmpass.core.errors import TvmpassError
-from tvmpass.core.files import check_writable, replacing, write_text, writes_directly
+from tvmpass.core.errors import TvmpassError, UsageError
+from tvmpass.core.files import check_apart, check_writable, replacing, write_text, writes_directly
 
 
 def test_text_is_written_with_the_usual_mode(tmp_path):
@@ -89,3 +89,17 @@ def test_stdout_sent_to_a_file_is_not_replaced(tmp_path):
         subprocess.run([sys.executable, "-c", code], stdout=out, check=True)
     assert path.stat().st_ino == inode
     assert "second" in path.read_text()
+
+
+@pytest.mark.parametrize("link", [None, os.symlink, os.link])
+def test_an_input_is_never_overwritten(tmp_path, link):
+    model, output = tmp_path / "model.onnx", tmp_path / "output.so"
+    model.write_text("model")
+    if link is None:
+        output = tmp_path / "." / "model.onnx"
+    else:
+        link(model, output)
+    with pytest.raises(UsageError, match="would overwrite"):
+        check_apart(output, None, model)
+    check_apart(tmp_path / "other.so", None, model, "/dev/stdin")
+    check_apart("/dev/stdout", "/dev/stdout")

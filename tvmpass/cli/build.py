@@ -60,7 +60,7 @@ def build(
     A dimension given as a word stays open: --shape x:n,3,224,224 builds one
     library for every n.
     """
-    from tvmpass.core.files import check_writable
+    from tvmpass.core.files import check_apart, check_writable
 
     from .progress import stages
     from .quiet import tvm_silenced
@@ -69,8 +69,10 @@ def build(
     config = config_of(settings)
     if verify is not None:
         config["tvmpass.verify"] = verify
+    check_apart(output, model, params, *rule_files)
     check_writable(output)
     if report and report != "-":
+        check_apart(report, model, params, output, *rule_files)
         check_writable(report)
     with tvm_silenced(verbose), stages() as stage:
         stage("starting TVM")

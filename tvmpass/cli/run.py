@@ -34,7 +34,7 @@ def run(artifact, inputs, outputs, device, shapes, seed, timed, json_path, verbo
     Example:
       tvmpass run model.so --inputs in.npz --outputs out.npz --time
     """
-    from tvmpass.core.files import check_writable
+    from tvmpass.core.files import check_apart, check_writable
 
     from .quiet import tvm_silenced
 
@@ -42,6 +42,7 @@ def run(artifact, inputs, outputs, device, shapes, seed, timed, json_path, verbo
         raise click.UsageError("--shape describes random inputs; with --inputs the arrays have their own")
     for path in (outputs, json_path):
         if path and path != "-":
+            check_apart(path, artifact, inputs)
             check_writable(path)
     with tvm_silenced(verbose):
         import tvmpass

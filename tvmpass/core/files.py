@@ -11,7 +11,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from .errors import TvmpassError
+from .errors import TvmpassError, UsageError
 
 _DISK = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS})
 """What can go wrong with the disk while the caller writes; its other errors are its own."""
@@ -88,6 +88,25 @@ def check_writable(path: str | os.PathLike) -> None:
         with tempfile.TemporaryFile(dir=final.parent) as probe:
             probe.write(b"\0")
             probe.flush()
+
+
+def check_apart(output: str | os.PathLike, *others: str | os.PathLike | None) -> None:
+    """Raise `UsageError` where writing ``output`` would overwrite one of ``others``.
+
+    Links count as what they lead to; a device or a pipe is never overwritten.
+    """
+    if writes_directly(output):
+        return
+    for other in others:
+        if other is None or writes_directly(other):
+            continue
+        same = os.path.realpath(output) == os.path.realpath(other)
+        with contextlib.suppress(OSError):  # one of them does not exist (yet)
+            same = same or os.path.samefile(output, other)
+        if same:
+            raise UsageError(
+                f"writing {os.fspath(output)} would overwrite {os.fspath(other)}: name another file"
+            )
 
 
 @contextlib.contextmanager
