@@ -256,7 +256,7 @@ def test_our_own_error_in_a_rewrite_keeps_its_class():
         run_rule(TanhBy(stop), graph(lambda x: R.tanh(x), ((3,),)))
 
 
-def test_an_exception_in_check_keeps_its_class_and_text():
+def test_an_exception_in_check_is_kept_as_the_cause():
     @dataclass(frozen=True)
     class Broken(DoubleNegative):
         """Raise in check."""
@@ -264,8 +264,9 @@ def test_an_exception_in_check_keeps_its_class_and_text():
         def check(self, site):
             raise KeyError("missing")
 
-    with pytest.raises(KeyError, match="missing"):
+    with pytest.raises(TvmpassError, match="rule broken: check raised KeyError: 'missing'") as caught:
         run_rule(Broken(), graph(lambda x: R.negative(R.negative(x)), ((3,),)))
+    assert isinstance(caught.value.__cause__, KeyError)
 
 
 @pytest.mark.parametrize("answer", [False, True, "no"])
@@ -277,7 +278,7 @@ def test_check_must_answer_with_none_or_a_refusal(answer):
         def check(self, site):
             return answer
 
-    with pytest.raises(TypeError, match="answers.*Refusal"):
+    with pytest.raises(TvmpassError, match="answers.*Refusal"):
         run_rule(Answers(), graph(lambda x: R.negative(R.negative(x)), ((3,),)))
 
 
@@ -440,3 +441,46 @@ def test_a_refusal_is_a_value():
     assert refusal.evidence == {"value": "a"}
     with pytest.raises(ValueError, match="kebab-case"):
         RefusalKind("Not_Kebab", "")
+
+
+@dataclass(frozen=True)
+class Faulty(SimplifyRule):
+    """Match every exp, and fail in ``method`` with ``answer``."""
+
+    method: str = "check"
+    answer: object = None
+
+    def match(self, view):
+        if self.method == "match":
+            self._fail()
+        exps = [var for var, value in view.bindings.items() if view.op(value) == "relax.exp"]
+        return [Site.make(self, view, var, {var}, {}) for var in exps]
+
+    def check(self, site):
+        return self._fail() if self.method == "check" else None
+
+    def rewrite(self, site):
+        return self._fail()
+
+    def _fail(self):
+        if isinstance(self.answer, BaseException):
+            raise self.answer
+        return self.answer
+
+
+@pytest.mark.parametrize("method", ["match", "check"])
+@pytest.mark.parametrize("fault", [RuntimeError("boom"), KeyError("z"), SystemExit(0)])
+def test_a_faulty_rule_is_one_error_that_names_it(method, fault):
+    with pytest.raises(TvmpassError, match=f"rule faulty: {method} raised {type(fault).__name__}"):
+        run_rule(Faulty(method, fault), graph(R.exp, ((2, 3),)))
+
+
+def test_an_answer_of_the_wrong_type_names_the_rule():
+    with pytest.raises(TvmpassError, match="rule faulty: check returned 'no'"):
+        run_rule(Faulty("check", "no"), graph(R.exp, ((2, 3),)))
+
+
+@pytest.mark.parametrize("method", ["match", "check", "rewrite"])
+def test_an_interrupt_inside_a_rule_stays_one(method):
+    with pytest.raises(KeyboardInterrupt):
+        run_rule(Faulty(method, KeyboardInterrupt()), graph(R.exp, ((2, 3),)))

@@ -15,6 +15,7 @@ from tvm import relax
 from tvmpass.core import plan as planner
 from tvmpass.core.decision import Estimate, RefusalKind
 from tvmpass.core.engine import Sites
+from tvmpass.core.errors import TvmpassError
 from tvmpass.core.options import Options
 from tvmpass.core.plan import Price, Proposal, plan_function, settle
 from tvmpass.core.report import Ledger
@@ -280,3 +281,28 @@ def _best(proposals, taken: frozenset, min_speedup: float) -> float:
         if price.eligible(min_speedup) and taken.isdisjoint(candidate.bindings):
             best = max(best, price.gain + _best(rest, taken | set(candidate.bindings), min_speedup))
     return best
+
+
+@dataclass(frozen=True)
+class FaultyWindows(Windows):
+    """Propose whatever ``answer`` makes of the site."""
+
+    answer: object = None
+
+    def propose(self, site):
+        return self.answer(site)
+
+
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [
+        (lambda site: {}["z"], "propose raised KeyError: 'z'"),
+        (lambda site: None, "propose raised TypeError"),
+        (lambda site: [3], "propose gave 3; give candidates"),
+        (lambda site: [Candidate(site, (), "x", "k", {})], "propose gave a candidate that is not made of bindings of main"),
+    ],
+)
+def test_a_faulty_proposal_is_one_error_that_names_the_rule(answer, message):
+    rule = FaultyWindows((((0, 2),),), answer=answer)
+    with pytest.raises(TvmpassError, match=f"rule faulty-windows: {message}"):
+        plan_function(chain(), [rule], Prices({}), Options(), Sites(Ledger()))

@@ -6,7 +6,8 @@ all its sites, decides each, and installs the accepted ones together.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import contextlib
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol
@@ -144,7 +145,7 @@ def run_as_pass(rule, mod, body, skipped: Any = None):
         try:
             result, box["info"] = body(m)
             return result
-        except Exception as error:  # re-raised below with its own class
+        except BaseException as error:  # an interrupt too: re-raised below with its own class
             box["error"] = error
             return m
 
@@ -179,7 +180,7 @@ def _sweep(mod, name: str, rule: SimplifyRule, sites: Sites, analyses: Analyses,
     waiting: list[tuple[Site, Site]] = []
     roots: dict[Any, Site] = {}
     taken: dict[Any, Site] = {}
-    fresh = sites.undecided(rule.match(view))
+    fresh = sites.undecided(matched(rule, view))
     sites.settle_pending(rule.name, name, fresh)
     for site in fresh:
         winner = taken.get(site.root) or next((roots[v] for v in site.bindings if v in roots), None)
@@ -203,11 +204,34 @@ def _sweep(mod, name: str, rule: SimplifyRule, sites: Sites, analyses: Analyses,
     return *_install(mod, view, rule, accepted, sites), bool(waiting)
 
 
+@contextlib.contextmanager
+def blaming(rule: SimplifyRule, method: str) -> Iterator[None]:
+    """Turn what a rule's ``method`` raises into one line that names the rule."""
+    try:
+        yield
+    except TvmpassError:
+        raise
+    except (Exception, SystemExit) as error:  # an interrupt stays one
+        cause = f"{type(error).__name__}: {last_line(error)}"
+        raise TvmpassError(f"rule {rule.name}: {method} raised {cause}") from error
+
+
+def matched(rule: SimplifyRule, view: FunctionView) -> list[Site]:
+    """Return the sites that ``rule`` matches; a faulty rule is a `TvmpassError`."""
+    with blaming(rule, "match"):
+        found = list(rule.match(view))
+    wrong = next((site for site in found if not isinstance(site, Site)), None)
+    if wrong is not None:
+        raise TvmpassError(f"rule {rule.name}: match gave {wrong!r}; give sites")
+    return found
+
+
 def checked(rule: SimplifyRule, site: Site) -> Refusal | None:
-    """Return what ``rule.check`` answers; anything but None or a Refusal is a TypeError."""
-    answer = rule.check(site)
+    """Return what ``rule.check`` answers; a faulty rule is a `TvmpassError`."""
+    with blaming(rule, "check"):
+        answer = rule.check(site)
     if answer is not None and not isinstance(answer, Refusal):
-        raise TypeError(f"{rule.name}: check returned {answer!r}; return None or a Refusal")
+        raise TvmpassError(f"rule {rule.name}: check returned {answer!r}; return None or a Refusal")
     return answer
 
 
@@ -222,7 +246,7 @@ def _rewrite(mod, rule, site: Site, verifier) -> tuple[list, Any] | Refusal:
         inner, value = normalize(mod, value, site.origin, site.view.in_dataflow(site.root))
     except TvmpassError:
         raise
-    except Exception as error:  # an author's mistake must not lose the build
+    except (Exception, SystemExit) as error:  # an author's mistake must not lose the build
         return REWRITE_FAILED(error=f"{type(error).__name__}: {last_line(error)}")
     if not tvm_ffi.structural_equal(value.ty, site.root.ty):
         return TYPE_CHANGED(before=str(site.root.ty), after=str(value.ty))

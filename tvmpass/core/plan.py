@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from .decision import Estimate, Refusal, RefusalKind
-from .engine import Sites, run_as_pass
+from .engine import Sites, blaming, checked, matched, run_as_pass
+from .errors import TvmpassError
 from .options import Options
 from .rule import ProposalRule
 from .site import Candidate, FunctionView, Site, same_shape, shape_of
@@ -126,15 +127,29 @@ def plan_function(
 
 def _gather(view: FunctionView, rule: ProposalRule, sites: Sites) -> list[Proposal]:
     found = []
-    for site in sites.undecided(rule.match(view)):
+    for site in sites.undecided(matched(rule, view)):
         sites.count(site)
-        refusal = rule.check(site)
-        candidates = [] if refusal is not None else list(rule.propose(site))
+        refusal = checked(rule, site)
+        candidates = [] if refusal is not None else _proposed(view, rule, site)
         if not candidates:
             sites.decide(site, "illegal", refusal=refusal or NO_CANDIDATE(root=site.root.name))
             continue
         found.append(Proposal(site, candidates))
     return found
+
+
+def _proposed(view: FunctionView, rule: ProposalRule, site: Site) -> list[Candidate]:
+    """Return the candidates that ``rule`` proposes; a faulty rule is a `TvmpassError`."""
+    with blaming(rule, "propose"):
+        candidates = list(rule.propose(site))
+    for candidate in candidates:
+        if not isinstance(candidate, Candidate):
+            raise TvmpassError(f"rule {rule.name}: propose gave {candidate!r}; give candidates")
+        if not candidate.bindings or any(var not in view.order for var in candidate.bindings):
+            raise TvmpassError(
+                f"rule {rule.name}: propose gave a candidate that is not made of bindings of {view.name}"
+            )
+    return candidates
 
 
 def _price(view: FunctionView, proposals: Sequence[Proposal], pricer: Pricer, options: Options) -> None:
