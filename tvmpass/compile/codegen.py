@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import Any
 
 import tvm
-from tvm import relax, tirx
+import tvm_ffi
+from tvm import relax, s_tir, tirx
 from tvm.relax import vm_build
 
 from tvmpass.core.errors import TvmpassError, last_line
@@ -26,6 +27,7 @@ from tvmpass.core.site import op_name
 from tvmpass.version import VERSION
 
 from .compile_cache import CompileCache
+from .exact_floats import GUARD_VERSION, guard
 
 NO_STORAGE_REWRITE = "tirx.disable_storage_rewrite"
 """TVM's StorageRewrite lets a stage write over the buffer it reads, element by element.
@@ -91,7 +93,8 @@ def kernel_symbol(function: tirx.PrimFunc, target: tvm.target.Target) -> str:
     for attr in dict(function.attrs or {}):
         if attr not in ("s_tir", "tirx.noalias", "tirx.is_scheduled", "tirx.is_host_func"):
             function = function.without_attr(attr)
-    text = "\n".join((function.script(), str(target), tvm.__version__, VERSION, _codegen_config()))
+    versions = (tvm.__version__, VERSION, f"guard {GUARD_VERSION}")
+    text = "\n".join((function.script(), str(target), *versions, _codegen_config()))
     return "tvmpass_" + hashlib.sha256(text.encode()).hexdigest()[:24]
 
 
@@ -100,16 +103,34 @@ def _codegen_config() -> str:
     return json.dumps({k: str(v) for k, v in kernel_config().items()}, sort_keys=True)
 
 
-def kernel_config() -> dict[str, Any]:
-    """Return the TVM config that kernels are compiled under: the caller's, and ours."""
+def kernel_config(in_place: bool = False) -> dict[str, Any]:
+    """Return the TVM config to compile a kernel under: the caller's, and ours.
+
+    ``in_place`` says that `may_go_in_place` found nothing to fear.
+    """
     config = dict(tvm.transform.PassContext.current().config)
     own = {k: v for k, v in config.items() if not k.startswith("tvmpass.")}
-    return {**own, NO_STORAGE_REWRITE: True}
+    return own if in_place else {**own, NO_STORAGE_REWRITE: True}
 
 
 def kernel_context():
-    """Return a TVM PassContext to compile kernels under, without the caller's instruments."""
+    """Return a TVM PassContext to compile any kernel under, without the caller's instruments."""
     return tvm.transform.PassContext(opt_level=3, config=kernel_config())
+
+
+def may_go_in_place(function: tirx.PrimFunc) -> bool:
+    """Return True where a stage could be laid over the intermediate that it reads.
+
+    That takes two intermediate buffers of one scope; with fewer StorageRewrite
+    is harmless, and its types for vector accesses make kernels faster.
+    """
+    scopes: list[str] = []
+
+    def note(block) -> None:
+        scopes.extend(str(buffer.scope()) for buffer in block.alloc_buffers)
+
+    tvm_ffi.structural_walk(function.body, [(s_tir.SBlock, note)])
+    return len(scopes) != len(set(scopes))
 
 
 def _rename(mod, symbols: Mapping[str, str]):
@@ -152,12 +173,13 @@ def _compile_all(functions: Mapping[str, Any], target, cache: CompileCache, fold
             objects[name] = path
         else:
             todo.append(name)
-    config = kernel_config()
+    careful, plain = kernel_config(), kernel_config(in_place=True)
 
     def compile_one(name: str, function) -> Path:
         path = folder / f"{name}.o"
+        config = careful if may_go_in_place(function) else plain
         with tvm.transform.PassContext(opt_level=3, config=config):
-            module = tvm.tirx.build(tvm.IRModule({name: function}), target)
+            module = tvm.tirx.build(tvm.IRModule({name: guard(function)}), target)
         module.write_to_file(str(path))
         return path
 

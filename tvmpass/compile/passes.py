@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import tvm
-from tvm import relax, s_tir, tirx
+from tvm import relax, tirx
 
 from tvmpass import catalogue
 from tvmpass.compile.context import read_options, usual_tvm_passes
@@ -16,7 +16,7 @@ from tvmpass.core.options import Options
 from tvmpass.core.report import Ledger
 from tvmpass.core.rule import Rule
 
-from .codegen import NO_STORAGE_REWRITE, kernel_context
+from .codegen import NO_STORAGE_REWRITE, kernel_context, may_go_in_place
 from .latency import Latency
 from .pipeline import Job, run_pipeline
 from .schedule import Scheduler
@@ -54,24 +54,17 @@ def pipeline(target: Any = None, *, rules: Sequence[Rule] | None = None, without
 def _safe_for_stock_lowering(mod, job: Job):
     """Schedule plainly what TVM's StorageRewrite would break; see `codegen.NO_STORAGE_REWRITE`.
 
-    Only kernels that keep a whole intermediate tensor are concerned.  With
+    Only kernels with several intermediate tensors are concerned.  With
     ``tirx.disable_storage_rewrite`` in the context all keep their schedule.
     """
     if tvm.transform.PassContext.current().config.get(NO_STORAGE_REWRITE, False):
         return mod
     result = tvm.IRModule(dict(mod.functions_items()), attrs=mod.attrs)
     for name, made in job.scheduled.items():
-        if made.schedule != "fallback" and _keeps_intermediate(made.function):
+        if made.schedule != "fallback" and may_go_in_place(made.function):
             plain = job.scheduler.fallback(job.unscheduled[name]).function
             result.update_func(result.get_global_var(name), plain.with_attrs(dict(mod[name].attrs or {})))
     return result
-
-
-def _keeps_intermediate(function: tirx.PrimFunc) -> bool:
-    body = function.body
-    return isinstance(body, s_tir.SBlockRealize) and any(
-        buffer.scope() == "global" for buffer in body.block.alloc_buffers
-    )
 
 
 def kernel_pipeline():
