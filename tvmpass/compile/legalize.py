@@ -3,7 +3,7 @@
 The map is given to `relax.transform.LegalizeOps`; operators that are not in it
 keep TVM's own legalisation.  It fixes the meaning that every rule, recipe and
 check of tvmpass relies on: maximum, minimum, relu, sign, clip, max and min
-reductions, argmax and argmin propagate NaN as numpy does; integer division
+reductions, max pooling, argmax and argmin propagate NaN as numpy does; integer division
 never traps; a reduction over an axis of length 0 gives its identity; no index
 leaves its array.
 """
@@ -17,6 +17,7 @@ from tvmpass.core.options import Options
 from .legalize_elementwise import Legalize, activations, comparisons, nan_operators, safe_operators
 from .legalize_index import indexing
 from .legalize_norm import normalisations
+from .legalize_pool import poolings
 from .legalize_reduce import reductions
 
 
@@ -36,6 +37,7 @@ def legalize_map(options: Options, target) -> dict[str, Legalize]:
         **comparisons(stock, nan=not options.fast_math),
         **activations(),
         **reductions(nan=not options.fast_math),
+        **poolings(nan=not options.fast_math),
         **normalisations(),
         **indexing(stock),
     }

@@ -104,7 +104,8 @@ def _constant_result(bb, call, value):
     )
 
 
-def _lowest(dtype: str):
+def lowest(dtype: str):
+    """Return the identity of a maximum."""
     return -np.inf if is_float(dtype) else (False if dtype == "bool" else int(np.iinfo(dtype).min))
 
 
@@ -125,7 +126,7 @@ def _extreme_reducer(wins, identity, nan: bool, name: str):
 
 def max_reducer(nan: bool = True):
     """Return the max reducer; without ``nan`` a NaN may be lost."""
-    return _extreme_reducer(tirx.GT, _lowest, nan, "max")
+    return _extreme_reducer(tirx.GT, lowest, nan, "max")
 
 
 def _reduction(reducer: Callable[[], Callable], identity, name: str) -> Legalize:
@@ -217,11 +218,11 @@ def _arg_extreme(wins, identity, nan: bool, name: str) -> Legalize:
 def reductions(nan: bool) -> dict[str, Legalize]:
     """Return the legalisations of reductions; without ``nan`` a NaN may be lost."""
     return {
-        "relax.max": _reduction(lambda: max_reducer(nan), _lowest, "max"),
+        "relax.max": _reduction(lambda: max_reducer(nan), lowest, "max"),
         "relax.min": _reduction(lambda: _extreme_reducer(tirx.LT, _highest, nan, "min"), _highest, "min"),
         "relax.sum": _reduction(lambda: te.sum, lambda dtype: 0, "sum"),
         "relax.prod": _reduction(_product, lambda dtype: 1, "prod"),
         "relax.mean": _mean,
-        "relax.argmax": _arg_extreme(tirx.GT, _lowest, nan, "argmax"),
+        "relax.argmax": _arg_extreme(tirx.GT, lowest, nan, "argmax"),
         "relax.argmin": _arg_extreme(tirx.LT, _highest, nan, "argmin"),
     }

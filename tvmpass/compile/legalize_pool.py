@@ -1,0 +1,63 @@
+"""Max pooling that keeps NaN and infinities.
+
+TVM's own starts at the smallest finite number, which it gives for a window of
+negative infinities, and loses a NaN that a later element meets.
+"""
+
+from __future__ import annotations
+
+from tvm import sym, te, tirx, topi
+
+from .legalize_elementwise import Legalize
+from .legalize_reduce import lowest, max_reducer
+
+
+def _pooled(x: te.Tensor, attrs, reducer, name: str) -> te.Tensor:
+    """Return the largest element of each window; padding never wins."""
+    layout = str(attrs.layout)
+    axes = [axis for axis, letter in enumerate(layout) if letter in "DHW"]
+    rank = len(axes)
+    simplify = sym.Analyzer().simplify
+    size, stride, spread, pads = (
+        [int(v) for v in values] for values in (attrs.pool_size, attrs.strides, attrs.dilation, attrs.padding)
+    )
+    before, after, shape = [0] * len(layout), [0] * len(layout), list(x.shape)
+    for i, axis in enumerate(axes):
+        reach = spread[i] * (size[i] - 1) + 1
+        spare = x.shape[axis] + pads[i] + pads[i + rank] - reach
+        rounding = stride[i] - 1 if attrs.ceil_mode else 0
+        shape[axis] = simplify(tirx.floordiv(spare + rounding, stride[i]) + 1)
+        before[axis] = pads[i]
+        # What the last window may reach over the padded end, which ceil_mode allows.
+        over = simplify((shape[axis] - 1) * stride[i] - spare)
+        known = isinstance(over, tirx.IntImm)
+        after[axis] = max(pads[i + rank] + (int(over) if known else rounding), 0)
+    dtype = str(x.dtype)
+    if any(before) or any(after):
+        x = topi.nn.pad(x, before, after, tirx.const(lowest(dtype), dtype), name="pad_temp")
+    steps = [te.reduce_axis((0, length), f"r{i}") for i, length in enumerate(size)]
+
+    def compute(*index):
+        place = list(index)
+        for i, axis in enumerate(axes):
+            place[axis] = index[axis] * stride[i] + steps[i].var * spread[i]
+        return reducer(x(*place), axis=steps)
+
+    return te.compute(shape, compute, name=f"T_{name}")
+
+
+def _max_pool(nan: bool, name: str) -> Legalize:
+    def legalize(bb, call):
+        attrs = call.attrs
+        layout = str(attrs.layout)
+        if attrs.out_layout != attrs.layout or not layout.isalpha() or not layout.isupper():
+            return None
+        reducer = max_reducer(nan)
+        return bb.call_te(lambda x: _pooled(x, attrs, reducer, name), call.args[0], primfunc_name_hint=name)
+
+    return legalize
+
+
+def poolings(nan: bool) -> dict[str, Legalize]:
+    """Return the legalisations of max pooling; without ``nan`` a NaN may be lost."""
+    return {f"relax.nn.max_pool{rank}d": _max_pool(nan, f"max_pool{rank}d") for rank in (1, 2, 3)}
