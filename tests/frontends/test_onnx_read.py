@@ -153,6 +153,17 @@ def test_a_node_that_cannot_be_imported_is_named():
     assert "node 'sum along what' (CumSum)" in text
 
 
+def test_an_element_type_without_a_name():
+    made = _weighted()
+    made.graph.initializer[0].data_type = 99
+    assert "type 99 (w)" in _fails(made)
+
+
+def test_a_value_that_fits_no_memory():
+    made = model([node("Relu", ["x"], ["y"])], [value("x", [1 << 62, 5])], ["y"])
+    assert "value 'x' has 4611686018427387904x5 elements" in _fails(made)
+
+
 def test_sparse_weights_are_refused():
     made = model([node("MatMul", ["x", "w"], ["y"])], [value("x", [2, 3])], ["y"])
     values = numpy_helper.from_array(np.ones(1, "float32"), "w")

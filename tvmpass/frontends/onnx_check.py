@@ -60,7 +60,8 @@ def check_types(graph: onnx.GraphProto, where: str) -> None:
 
     def note(element_type: int, name: str) -> None:
         if element_type not in _ELEMENT_TYPES:
-            kind = TensorProto.DataType.Name(element_type).lower()
+            named = element_type in TensorProto.DataType.values()
+            kind = TensorProto.DataType.Name(element_type).lower() if named else f"type {element_type}"
             found.setdefault(kind, []).append(name)
 
     for value in (*graph.input, *graph.output):
