@@ -126,3 +126,8 @@ def test_a_low_level_outside_does_not_skip_tvm_passes():
         under = tvmpass.build(mod, "llvm").report.to_json()
     assert under.pop("notes") and not plain.pop("notes")
     assert under == plain
+
+
+def test_a_value_of_the_wrong_type_for_a_key_of_tvm():
+    with pytest.raises(UsageError, match="tirx.disable_vectorize to have type bool"):
+        PassContext(config={"tirx.disable_vectorize": "maybe"})

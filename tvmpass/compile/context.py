@@ -8,7 +8,7 @@ from typing import Any
 
 import tvm
 
-from tvmpass.core.errors import UsageError, nearest
+from tvmpass.core.errors import UsageError, last_line, nearest
 from tvmpass.core.options import CONFIG_PREFIX, Options
 
 _MARK = "tvmpass.context"
@@ -34,13 +34,16 @@ def PassContext(
     _check_pass_names([*disabled, *required])
     own = {key: value for key, value in config.items() if key.startswith(CONFIG_PREFIX)}
     theirs = {key: value for key, value in config.items() if key not in own}
-    plain = tvm.transform.PassContext(
-        opt_level=opt_level,
-        required_pass=required,
-        disabled_pass=disabled,
-        instruments=list(instruments or ()),
-        config=theirs,
-    )
+    try:
+        plain = tvm.transform.PassContext(
+            opt_level=opt_level,
+            required_pass=required,
+            disabled_pass=disabled,
+            instruments=list(instruments or ()),
+            config=theirs,
+        )
+    except (AttributeError, TypeError, ValueError) as error:  # TVM's answers to a value of a wrong type
+        raise UsageError(f"config: {last_line(error)}") from error
     # TVM refuses keys that no C++ code registered; building the node skips that check.
     return tvm.ir.make_node(
         "transform.PassContext",
