@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -173,6 +174,24 @@ def test_what_is_no_artifact_is_refused(exported, tmp_path, content, match):
     with pytest.raises(TvmpassError, match=match) as error:
         tvmpass.load_artifact(path)
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("change", "match"),
+    [
+        (lambda m: m["inputs"][0].update(dtype="float99"), "float99"),
+        (lambda m: m["inputs"][0].update(shape=[-2]), "dimension -2"),
+        (lambda m: m["inputs"][0].update(shape=["\n"]), "dimension"),
+        (lambda m: m.update(kind="nope"), "unknown kind of target 'nope'"),
+    ],
+)
+def test_a_header_that_cannot_be_true_is_refused(lib, exported, monkeypatch, change, match):
+    header = {"metadata": lib.metadata.to_json(), "report": lib.report.to_json()}
+    header = json.loads(json.dumps(header))
+    change(header["metadata"])
+    monkeypatch.setattr(artifacts, "_read_metadata", lambda path: header)
+    with pytest.raises(TvmpassError, match=f"header is damaged.*{match}"):
+        tvmpass.load_artifact(exported)
 
 
 def test_a_missing_file_and_a_folder(tmp_path):

@@ -66,8 +66,21 @@ class Metadata:
             InputInfo(str(i["name"]), None if i["shape"] is None else tuple(i["shape"]), i["dtype"])
             for i in data["inputs"]
         )
+        for entry in inputs:
+            _check_info(entry)
+        if data["kind"] not in ("llvm", "cuda"):
+            raise ValueError(f"unknown kind of target {data['kind']!r}")
         outputs, features = tuple(data["outputs"]), tuple(data["features"])
         return cls(inputs, outputs, data["target"], data["kind"], features, data["tvm"])
+
+
+def _check_info(info: InputInfo) -> None:
+    """Raise `ValueError` or `TypeError` for a dtype or a dimension that cannot be."""
+    if info.dtype is not None:
+        np.dtype(info.dtype)
+    for dim in info.shape or ():
+        if not (isinstance(dim, str) and dim.isprintable()) and not (isinstance(dim, int) and dim >= 0):
+            raise ValueError(f"input {info.name!r} has the dimension {dim!r}")
 
 
 class Artifact:
@@ -181,8 +194,8 @@ def load_artifact(path: str | os.PathLike) -> Artifact:
     try:
         metadata = Metadata.from_json(data["metadata"])
         report = Report.from_json(data["report"])
-    except (KeyError, TypeError, AttributeError):
-        raise TvmpassError(f"{path}: the artifact's header is damaged") from None
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise TvmpassError(f"{path}: the artifact's header is damaged ({last_line(error)})") from None
     from .target import missing_features
 
     missing = missing_features(list(metadata.features))
