@@ -162,6 +162,15 @@ def test_a_decision_with_an_unknown_outcome_is_refused(tmp_path, report):
         read_report(str(path))
 
 
+@pytest.mark.parametrize("row", [{}, None, {"matched": "many"}])
+def test_a_rule_without_its_numbers_is_refused(tmp_path, report, row):
+    report["rules"]["x"] = row
+    path = tmp_path / "r.json"
+    path.write_text(json.dumps(report))
+    with pytest.raises(TvmpassError, match=r"rules\['x'\] has no number 'matched'"):
+        read_report(str(path))
+
+
 def test_binary_file_is_refused(tmp_path):
     path = tmp_path / "model.so"
     path.write_bytes(b"\x7fELF\xff\xfe")

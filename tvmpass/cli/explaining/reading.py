@@ -67,6 +67,10 @@ def _check(path: str, document: Any) -> None:
     for key, kind in _NEEDED.items():
         if not isinstance(document.get(key), kind):
             raise wrong(f"{key!r} is missing or no {kind.__name__}")
+    for name, row in document["rules"].items():
+        for key in ("matched", *OUTCOMES):
+            if not isinstance(row, dict) or not isinstance(row.get(key), int):
+                raise wrong(f"rules[{name!r}] has no number {key!r}")
     for where, entries, keys in (
         ("decisions", document["decisions"], _DECISION),
         ("kernels", document["kernels"], _KERNEL),
