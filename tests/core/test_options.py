@@ -69,6 +69,7 @@ def test_blocked_layouts_are_an_error_for_now(layout):
         ("seed", None, "int"),
         ("seed", -1, "not be negative"),
         ("cost_model", 3, "PathLike"),
+        ("tuning_logs", "/nope", "an existing folder"),
     ],
 )
 def test_a_wrong_value_names_key_and_value(key, value, match):

@@ -47,6 +47,13 @@ def _path_or_word(value: Any) -> str:
     return os.fspath(value)
 
 
+def _tuning_logs(value: Any) -> str:
+    text = os.fspath(value)
+    if text not in ("lookup", "off") and not os.path.isdir(text):
+        raise ValueError("expected lookup, off or the path of an existing folder")
+    return text
+
+
 @dataclass(frozen=True)
 class Options:
     """Everything a build may be told, with the defaults of a plain call.
@@ -63,7 +70,7 @@ class Options:
     layout: str = option("layout", "auto", "auto", "keep", "NHWC", "NCHW")
     quantize: str = option("quantize", "off", "off", "qdq")
     cost_model: str = option("cost_model", "auto", parse=_path_or_word)
-    tuning_logs: str = option("tuning_logs", "lookup", parse=_path_or_word)
+    tuning_logs: str = option("tuning_logs", "lookup", parse=_tuning_logs)
     verify: str = option("verify", "structure", "structure", "off", "numeric")
     tile: str = option("tir.tile", "auto", "auto", "off")
     pipeline: str = option("tir.pipeline", "auto", "auto", "off")
