@@ -169,6 +169,7 @@ def test_too_few_records_is_one_clear_error(tmp_path):
         (lambda d: d.update(schema=7), "schema 7"),
         (lambda d: d.update(feature_version=0), "train it anew"),
         (lambda d: d.pop("latency"), "latency"),
+        (lambda d: d.update(device_class="evil"), "device class 'evil'"),
         (lambda d: d["latency"]["domain"].update(columns=[9999] * 3), "do not fit"),
         (lambda d: _tree(d).update(left_children=[0] * len(_tree(d)["left_children"])), "out of order"),
         (lambda d: _tree(d).update(split_indices=[9999] * len(_tree(d)["split_indices"])), "outside"),

@@ -25,6 +25,7 @@ _EXTRAS = {
 
 _VECTOR_BYTES = {"x86-64-v4": 64, "x86-64-v3": 32}
 _CLASS = re.compile(r"^(?P<isa>[a-z0-9._-]+)-t(?P<threads>[1-9][0-9]*)$")
+_CUDA_CLASS = re.compile(r"^(cuda|sm_[0-9]+[a-z]?)$")
 _CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 
 
@@ -91,6 +92,11 @@ def split_class(name: str) -> tuple[str, int]:
     """Split a device class into instruction set and threads (CUDA: 1)."""
     found = _CLASS.match(name)
     return (found["isa"], int(found["threads"])) if found else (name, 1)
+
+
+def is_device_class(name: object) -> bool:
+    """Return True for a text that `device_class` could have made."""
+    return isinstance(name, str) and bool(_CLASS.match(name) or _CUDA_CLASS.match(name))
 
 
 def isa_level(isa: str) -> str:

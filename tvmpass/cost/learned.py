@@ -31,7 +31,7 @@ from tvmpass.settings import shipped_logs
 
 from .analytic import analytic_us, analytic_us_many
 from .dataset import SCHEMA
-from .device import Device, split_class
+from .device import Device, is_device_class, split_class
 from .domain import Domain
 from .features import FEATURE_NAMES, FEATURE_VERSION, amounts
 from .trees import Ensemble
@@ -90,6 +90,8 @@ class CostModel:
         if document["feature_version"] != FEATURE_VERSION or document["feature_names"] != list(FEATURE_NAMES):
             found = document["feature_version"]
             raise ValueError(f"feature version {found!r}, this tvmpass has {FEATURE_VERSION}: train it anew")
+        if not is_device_class(document["device_class"]):
+            raise ValueError(f"device class {document['device_class']!r}, expected one as in x86-64-v3-t1")
         self.document = document
         self.device_class = str(document["device_class"])
         self.families = {str(kind): int(count) for kind, count in document["families"].items()}
