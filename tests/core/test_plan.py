@@ -299,7 +299,10 @@ class FaultyWindows(Windows):
         (lambda site: {}["z"], "propose raised KeyError: 'z'"),
         (lambda site: None, "propose raised TypeError"),
         (lambda site: [3], "propose gave 3; give candidates"),
-        (lambda site: [Candidate(site, (), "x", "k", {})], "propose gave a candidate that is not made of bindings of main"),
+        (
+            lambda site: [Candidate(site, (), "x", "k", {})],
+            "propose gave a candidate that is not made of bindings of main",
+        ),
     ],
 )
 def test_a_faulty_proposal_is_one_error_that_names_the_rule(answer, message):
