@@ -123,6 +123,11 @@ def test_external_data_of_wrong_size(tmp_path, entries):
     assert "tensor 'w'" in _fails(tmp_path / "model.onnx")
 
 
+def test_a_short_file_of_external_data_says_what_it_has(tmp_path):
+    (tmp_path / "w.bin").write_bytes(_external(tmp_path, "w.bin")[:10])
+    assert "bytes at offset 0 of w.bin, which has 10 (truncated?)" in _fails(tmp_path / "model.onnx")
+
+
 def test_external_data_needs_a_path(tmp_path):
     (tmp_path / "w.bin").write_bytes(_external(tmp_path, "w.bin"))
     made = onnx.load(tmp_path / "model.onnx", load_external_data=False)
@@ -151,6 +156,13 @@ def test_a_node_that_cannot_be_imported_is_named():
     nodes = [node("CumSum", ["x", "axis"], ["y"], "sum along what")]
     text = _fails(model(nodes, [value("x", [2, 3]), value("axis", [], "int64")], ["y"]))
     assert "node 'sum along what' (CumSum)" in text
+
+
+@pytest.mark.parametrize("opset", [0, 9999])
+def test_an_unknown_opset(opset):
+    made = _weighted()
+    made.opset_import[0].version = opset
+    assert f"uses ONNX opset {opset}, which is unknown here" in _fails(made)
 
 
 def test_an_element_type_without_a_name():

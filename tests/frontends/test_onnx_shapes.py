@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.frontends.models import model, node, value
-from tvmpass.core.errors import UsageError
+from tvmpass.core.errors import TvmpassError, UsageError
 from tvmpass.frontends.onnx import load_onnx
 
 
@@ -74,3 +74,8 @@ def test_wrong_shapes(shapes, text):
 def test_empty_input_stays_empty():
     mod = load_onnx(model([node("Relu", ["x"], ["y"])], [value("x", [2, 0])], ["y"]))
     assert [int(d) for d in mod["main"].params[0].ty.shape] == [2, 0]
+
+
+def test_a_negative_size_other_than_minus_one_is_an_error():
+    with pytest.raises(TvmpassError, match=r"input 'x' has a negative dimension \[-3, 5\]"):
+        load_onnx(model([node("Relu", ["x"], ["y"])], [value("x", [-3, 5])], ["y"]))

@@ -94,6 +94,12 @@ def _check_header(proto: onnx.ModelProto, where: str) -> None:
         raise TvmpassError(
             f"{where} has ONNX IR version {proto.ir_version}, but {_MIN_IR_VERSION} is needed (re-export it)"
         )
+    newest = onnx.defs.onnx_opset_version()
+    for entry in proto.opset_import:
+        if entry.domain in ("", "ai.onnx") and not 1 <= entry.version <= newest:
+            raise TvmpassError(
+                f"{where} uses ONNX opset {entry.version}, which is unknown here (1 to {newest} are known)"
+            )
     if not proto.graph.output:
         raise TvmpassError(f"{where} has no graph output (truncated?)")
 
@@ -171,10 +177,14 @@ def _read_external(tensor: TensorProto, folder: Path | None, where: str) -> None
         ) from None
     try:
         available = source.stat().st_size
-        if offset < 0 or length != expected or offset + length > available:
+        if length != expected:
             raise TvmpassError(
-                f"{where}: tensor {name} needs {expected} bytes of {source.name}, which offers {length} "
-                f"at offset {offset} of {available} (truncated?)"
+                f"{where}: tensor {name} needs {expected} bytes, but {length} are said to be in {source.name}"
+            )
+        if offset < 0 or offset + length > available:
+            raise TvmpassError(
+                f"{where}: tensor {name} needs {expected} bytes at offset {offset} of {source.name}, "
+                f"which has {available} (truncated?)"
             )
         with source.open("rb") as stream:
             stream.seek(offset)

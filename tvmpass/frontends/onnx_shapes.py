@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import onnx
 
-from tvmpass.core.errors import UsageError, nearest
+from tvmpass.core.errors import TvmpassError, UsageError, nearest
 
 Dim = int | str
 
@@ -70,10 +70,11 @@ def _declared(value: onnx.ValueInfoProto) -> list[Dim] | None:
     tensor = value.type.tensor_type
     if not tensor.HasField("shape"):
         return None
-    return [
-        dim.dim_value if dim.HasField("dim_value") and dim.dim_value >= 0 else (dim.dim_param or "?")
-        for dim in tensor.shape.dim
-    ]
+    sizes = [dim.dim_value if dim.HasField("dim_value") else -1 for dim in tensor.shape.dim]
+    # Some exporters write -1 for a dim that is open; nothing else below 0 means anything.
+    if any(size < -1 for size in sizes):
+        raise TvmpassError(f"input {value.name!r} has a negative dimension {sizes}")
+    return [size if size >= 0 else (dim.dim_param or "?") for size, dim in zip(sizes, tensor.shape.dim)]
 
 
 def _check_given(name: str, wanted: Sequence[Dim], declared: list[Dim] | None, named: dict[str, Dim]) -> None:
