@@ -74,6 +74,8 @@ def test_arrays_may_be_given_by_name_and_need_not_be_contiguous(lib):
     assert not given["x"].flags.c_contiguous
     check(lib, given)
     np.testing.assert_array_equal(lib.run(**given)[0], lib.run(given)[0])
+    swapped = {name: array.astype(">f4") for name, array in given.items()}
+    np.testing.assert_array_equal(lib.run(swapped)[0], lib.run(given)[0])
 
 
 @pytest.mark.parametrize(

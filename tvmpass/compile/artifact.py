@@ -265,6 +265,8 @@ def _compiler() -> str:
 
 def _check_input(info: InputInfo, value: Any, symbols: dict[str, tuple[int, str]]) -> np.ndarray:
     array = np.asarray(value)
+    if not array.dtype.isnative:
+        array = array.astype(array.dtype.newbyteorder("="))
     if info.dtype is not None and array.dtype.name != info.dtype:
         raise UsageError(f"input {info.name!r} has dtype {array.dtype.name}, the model needs {info.dtype}")
     if info.shape is not None:
