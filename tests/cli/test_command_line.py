@@ -117,3 +117,18 @@ def _root() -> str:
     import pathlib
 
     return str(pathlib.Path(__file__).parents[2])
+
+
+@pytest.mark.parametrize("module", ["tvmpass.cli.failures", "tvmpass.cli.group", "tvmpass.cli.train"])
+def test_an_interrupt_during_the_imports_is_one_line(module):
+    code = (
+        "import sys\n"
+        "from tvmpass.cli import main\n"
+        "class Interrupting:\n"
+        "    def find_spec(self, name, path, target=None):\n"
+        "        if name == sys.argv[1]: raise KeyboardInterrupt\n"
+        "sys.meta_path.insert(0, Interrupting())\n"
+        "main(['--help'])\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code, module], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "tvmpass: interrupted\n")

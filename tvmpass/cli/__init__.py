@@ -9,6 +9,11 @@ from typing import NoReturn
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run ``tvmpass`` with ``arguments`` (those of the process) and exit."""
-    from .failures import run
+    try:
+        from .failures import run
 
-    sys.exit(run(sys.argv[1:] if arguments is None else list(arguments)))
+        code = run(sys.argv[1:] if arguments is None else list(arguments))
+    except KeyboardInterrupt:  # while the imports above run; later ones are handled inside
+        print("tvmpass: interrupted", file=sys.stderr)
+        code = 130
+    sys.exit(code)

@@ -17,10 +17,10 @@ OK, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
 
 def run(arguments: Sequence[str]) -> int:
     """Run the command line and return the exit code; never raises."""
-    from .group import tvmpass
-
     real_stderr = sys.stderr
     try:
+        from .group import tvmpass
+
         result = tvmpass.main(list(arguments), prog_name="tvmpass", standalone_mode=False)
         sys.stdout.flush()
         return result if isinstance(result, int) else OK
