@@ -348,3 +348,11 @@ def test_rms_norm():
         expected.astype("float32"),
         rtol=1e-5,
     )
+
+
+@pytest.mark.parametrize("dtype", ["int8", "int32", "int64", "uint32"])
+def test_integer_mean_keeps_its_dtype_and_rounds_towards_zero(dtype):
+    x = np.array([[1, 2, 5], [-1, -2, -5], [100, 101, 102]] * 2).astype(dtype)
+    expected = np.trunc(x.astype("float64").mean(1)).astype(dtype)
+    _check(lambda v: op.mean(v, 1), [x], expected)
+    _check(lambda v: op.mean(v, 0), [x], np.trunc(x.astype("float64").mean(0)).astype(dtype))

@@ -160,12 +160,25 @@ def _mean(bb, call):
     if _no_axes(call):
         return bb.call_te(topi.identity, call.args[0], primfunc_name_hint="mean")
     if not is_float(dtype):
-        return None
+        return bb.call_te(lambda x: _integer_mean(x, call.attrs), call.args[0], primfunc_name_hint="mean")
 
     def compute(x):
         return _cast(mean_of(x, axes_of(call.attrs.axis, len(x.shape)), bool(call.attrs.keepdims)), dtype)
 
     return bb.call_te(compute, call.args[0], primfunc_name_hint="mean")
+
+
+def _integer_mean(x: te.Tensor, attrs) -> te.Tensor:
+    """Return the mean rounded towards zero, in the dtype of ``x``; 0 where there is nothing."""
+    wide = "uint64" if str(x.dtype).startswith("uint") else "int64"
+    axes = axes_of(attrs.axis, len(x.shape))
+    total = reduce_axes(_cast(x, wide), axes, bool(attrs.keepdims), te.sum, name="T_mean_sum")
+    count = tirx.max(dim_product(x, axes), 1)
+    return te.compute(
+        total.shape,
+        lambda *i: tirx.truncdiv(total(*i), tirx.Cast(wide, count)).astype(x.dtype),
+        name="T_mean",
+    )
 
 
 def _arg_extreme(wins, identity, nan: bool, name: str) -> Legalize:
