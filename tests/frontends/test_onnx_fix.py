@@ -365,3 +365,17 @@ def test_roi_align_of_the_maximum_is_refused():
     one = node("RoiAlign", ["x", "rois", "b"], ["y"], "pool", mode="max")
     with pytest.raises(TvmpassError, match="node 'pool' .RoiAlign. cannot be imported: .*mode max"):
         load_onnx(model([one], inputs, ["y"]))
+
+
+@pytest.mark.parametrize("keepdims", [0, 1])
+def test_log_sum_exp_of_infinities(keepdims):
+    x = np.array(
+        [[1, np.inf, 2], [-np.inf] * 3, [1, 2, np.nan], [500, 501, 502], [-np.inf, 0, 0]], np.float32
+    )
+    one = node("ReduceLogSumExp", ["x", "axes"], ["y"], keepdims=keepdims)
+    made = model([one], [value("x", [5, 3])], ["y"], {"axes": np.array([1])})
+    with np.errstate(invalid="ignore"):
+        expected = np.logaddexp.reduce(x.astype("float64"), axis=1, keepdims=bool(keepdims))
+    (got,) = run(load_onnx(made), x)
+    assert got.shape == expected.shape
+    np.testing.assert_allclose(got, expected, rtol=1e-6)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from tvm import relax
 
-from .onnx_fix_elementwise import dtype_of, scalar
+from .onnx_fix_elementwise import dtype_of, is_float, scalar
+from .onnx_fix_shape import constant
 
 op = relax.op
 
@@ -90,9 +91,31 @@ def _mean_variance_normalization(bb, inputs, attrs, opset, stock):
     return op.divide(centred, op.add(deviation, scalar(1e-9, x)))
 
 
+def _reduce_log_sum_exp(bb, inputs, attrs, opset, stock):
+    """Shift by the largest element, but not where it is infinite: inf - inf is NaN."""
+    x, axes, keepdims = inputs[0], attrs.get("axes"), bool(attrs.get("keepdims", 1))
+    if len(inputs) > 1 and inputs[1] is not None:
+        given = constant(inputs[1])
+        if given is None:
+            raise ValueError("ReduceLogSumExp along run-time axes is not supported")
+        axes = given.tolist()
+    if not axes:
+        if attrs.get("noop_with_empty_axes", 0):
+            return x
+        axes = list(range(_rank(x)))
+    if not is_float(x):
+        return stock()
+    top = bb.emit(op.max(x, axes, keepdims=True))
+    shift = bb.emit(op.where(op.isfinite(top), top, scalar(0, x)))
+    total = bb.emit(op.sum(op.exp(op.subtract(x, shift)), axes, keepdims=True))
+    result = op.add(op.log(total), shift)
+    return result if keepdims else op.squeeze(bb.emit(result), axes)
+
+
 NORMALISATION = {
     "BatchNormalization": _batch_norm,
     "LayerNormalization": _layer_norm,
     "LpNormalization": _lp_normalization,
     "MeanVarianceNormalization": _mean_variance_normalization,
+    "ReduceLogSumExp": _reduce_log_sum_exp,
 }
