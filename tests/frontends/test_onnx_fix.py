@@ -379,3 +379,19 @@ def test_log_sum_exp_of_infinities(keepdims):
     (got,) = run(load_onnx(made), x)
     assert got.shape == expected.shape
     np.testing.assert_allclose(got, expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("padding", ["SAME_LOWER", "SAME_UPPER"])
+@pytest.mark.parametrize(("kernel", "stride"), [([4, 4], [3, 3]), ([2, 3], [2, 1]), ([1, 2], [2, 3])])
+def test_max_pool_of_the_same_size(padding, kernel, stride):
+    x = RNG.normal(size=(1, 2, 13, 11)).astype("float32")
+    one = node("MaxPool", ["x"], ["y"], kernel_shape=kernel, strides=stride, auto_pad=padding)
+    (got,) = run(load_onnx(model([one], [value("x", x.shape)], ["y"])), x)
+    out = [-(-n // s) for n, s in zip(x.shape[2:], stride)]
+    totals = [max((o - 1) * s + k - n, 0) for o, s, k, n in zip(out, stride, kernel, x.shape[2:])]
+    first = [t - t // 2 if padding == "SAME_LOWER" else t // 2 for t in totals]
+    widths = [(0, 0), (0, 0), *((f, t - f) for f, t in zip(first, totals))]
+    windows = np.lib.stride_tricks.sliding_window_view(
+        np.pad(x, widths, constant_values=-np.inf), kernel, axis=(2, 3)
+    )
+    np.testing.assert_array_equal(got, windows[:, :, :: stride[0], :: stride[1]].max(axis=(-2, -1)))

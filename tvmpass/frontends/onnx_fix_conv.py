@@ -86,4 +86,25 @@ def _conv_transpose(bb, inputs, attrs, opset, stock):
     return stock()
 
 
-CONVOLUTIONS = {"Col2Im": _col2im, "ConvTranspose": _conv_transpose}
+def _max_pool(bb, inputs, attrs, opset, stock):
+    """Work out the pads of ``SAME_LOWER``: the result has ceil(length / stride) elements.
+
+    The stock conversion rounds that down, and so loses the last window.
+    """
+    have = dims(inputs[0])[2:]
+    if attrs.get("auto_pad", b"NOTSET") != b"SAME_LOWER" or not all(isinstance(d, int) for d in have):
+        return stock()
+    rank = len(have)
+    steps, spread = attrs.get("strides", [1] * rank), attrs.get("dilations", [1] * rank)
+    before, after = [], []
+    for i, length in enumerate(have):
+        reach = (attrs["kernel_shape"][i] - 1) * spread[i] + 1
+        total = max((math.ceil(length / steps[i]) - 1) * steps[i] + reach - length, 0)
+        after.append(total // 2)
+        before.append(total - total // 2)
+    attrs.pop("auto_pad")
+    attrs.update(pads=before + after)
+    return stock()
+
+
+CONVOLUTIONS = {"Col2Im": _col2im, "ConvTranspose": _conv_transpose, "MaxPool": _max_pool}
