@@ -111,8 +111,10 @@ def _parameters(path: str | None):
 def _write_report(path: str, report) -> None:
     from tvmpass.core.files import write_text
 
+    from .printable import printable_json
+
     if path == "-":
-        click.echo(report.dumps(), nl=False)
+        click.echo(printable_json(report.dumps()), nl=False)
     else:
         write_text(path, report.dumps())
 

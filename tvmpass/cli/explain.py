@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from .parameters import json_option, write_json
+from .printable import printable_strings
 
 
 @click.command()
@@ -43,10 +44,10 @@ def explain(report, rule, where, old, html, json_path, verbose) -> None:
     if json_path == "-":
         return
     if change is not None:
-        click.echo(compare_text(change))
+        click.echo(compare_text(printable_strings(change)))
     else:
         full = verbose or rule is not None or where is not None
-        click.echo(report_text(document, full=full))
+        click.echo(report_text(printable_strings(document), full=full))
 
 
 def _without_rest(document: dict) -> dict:

@@ -12,6 +12,8 @@ from collections.abc import Sequence
 
 import click
 
+from .printable import printable
+
 OK, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
 
 
@@ -31,7 +33,7 @@ def run(arguments: Sequence[str]) -> int:
     except BaseException as error:
         line, code = explain_failure(error)
         if line:
-            print(f"tvmpass: {line}", file=real_stderr)
+            print(f"tvmpass: {printable(line)}", file=real_stderr)
         if line and code == FAILED and _debugging(arguments):
             traceback.print_exception(error, file=real_stderr)
         return code

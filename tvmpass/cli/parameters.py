@@ -134,8 +134,10 @@ def write_json(path: str, document: Any) -> None:
     """Write a document to a file, or to stdout for ``-``."""
     from tvmpass.core.files import write_text
 
+    from .printable import printable_json
+
     text = json.dumps(document, indent=1, ensure_ascii=False) + "\n"
     if path == "-":
-        click.echo(text, nl=False)
+        click.echo(printable_json(text), nl=False)
     else:
         write_text(path, text)

@@ -7,6 +7,8 @@ import sys
 import time
 from collections.abc import Iterator
 
+from .printable import printable
+
 
 class Stages:
     """Announce one stage after another on stderr."""
@@ -23,7 +25,7 @@ class Stages:
         self._line(summary)
 
     def _line(self, text: str) -> None:
-        print(f"[{time.perf_counter() - self._start:6.1f} s] {text}", file=sys.stderr, flush=True)
+        print(f"[{time.perf_counter() - self._start:6.1f} s] {printable(text)}", file=sys.stderr, flush=True)
 
 
 class LiveStages(Stages):
@@ -35,6 +37,7 @@ class LiveStages(Stages):
         self._task = None
 
     def __call__(self, what: str) -> None:
+        what = printable(what)
         if self._task is None:
             self._task = self._progress.add_task(what, total=None)
         else:
@@ -54,7 +57,7 @@ def stages() -> Iterator[Stages]:
     from rich.console import Console
     from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-    columns = SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn()
+    columns = SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn()
     # Rich must not redirect the streams: quiet.py has already placed them.
     console = Console(file=sys.stderr)
     with Progress(

@@ -109,7 +109,9 @@ def _describe(array, values: bool = False) -> dict:
 
 def _print(document: dict, random: bool) -> None:
     from .arrays import show_shape
+    from .printable import printable_strings
 
+    document = printable_strings(document)
     for name, entry in document["inputs"].items():
         drawn = "  (random)" if random else ""
         click.echo(f"input   {name}  {show_shape(entry['shape'])}  {entry['dtype']}{drawn}")

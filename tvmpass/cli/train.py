@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from .parameters import json_option, verbose_option, write_json
+from .printable import printable
 
 SHOWN_PROBLEMS = 5
 
@@ -56,7 +57,7 @@ def train(logs, target, threads, output, json_path, verbose) -> None:
         stage(f"fitting the model of {device_class}")
         result = cost.train(paths, device_class)
         for problem in result.problems[:SHOWN_PROBLEMS]:
-            click.echo(f"tvmpass: warning: {problem}", err=True)
+            click.echo(f"tvmpass: warning: {printable(problem)}", err=True)
         if len(result.problems) > SHOWN_PROBLEMS:
             click.echo(f"tvmpass: warning: {len(result.problems)} record lines were skipped in all", err=True)
         if output:
