@@ -171,6 +171,13 @@ def test_a_rule_without_its_numbers_is_refused(tmp_path, report, row):
         read_report(str(path))
 
 
+def test_one_of_a_kind_is_singular(report):
+    report["decisions"], report["kernels"] = report["decisions"][:1], report["kernels"][1:]
+    text = report_text(report)
+    assert "1 site matched a rule" in text
+    assert "1 kernel, called 1 time in one run" in text
+
+
 def test_binary_file_is_refused(tmp_path):
     path = tmp_path / "model.so"
     path.write_bytes(b"\x7fELF\xff\xfe")

@@ -120,9 +120,12 @@ def _write_report(path: str, report) -> None:
 
 
 def _summary(report, output: str, report_path: str | None) -> str:
+    from .tables import counted
+
     rows = report.rules.values()
     matched, applied = (sum(row[key] for row in rows) for key in ("matched", "applied"))
-    text = f"{output}: {len(report.kernels)} kernels; rules applied at {applied} of {matched} matched sites"
+    kernels, sites = counted(len(report.kernels), "kernel"), counted(matched, "matched site")
+    text = f"{output}: {kernels}; rules applied at {applied} of {sites}"
     if report_path and report_path != "-":
         text += f"; tvmpass explain {report_path} tells more"
     return text

@@ -5,6 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 
+def counted(number: int, noun: str) -> str:
+    """Return ``1 kernel`` or ``3 kernels``."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
 def table_text(
     columns: Sequence[str], rows: Sequence[Sequence[object]], numbers: Collection[int] = ()
 ) -> str:

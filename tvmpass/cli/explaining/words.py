@@ -8,7 +8,7 @@ from typing import Any
 
 from tvmpass.core.decision import OUTCOMES
 
-from ..tables import table_text
+from ..tables import counted, table_text
 from .reading import EVERY
 
 OUTCOME_WORDS = {
@@ -70,8 +70,7 @@ def totals(document: dict[str, Any]) -> str:
         return "No rule matched anything."
     number = Counter(d["outcome"] for d in decisions)
     outcomes = ", ".join(f"{number[key]} {word}" for key, word in OUTCOME_WORDS.items())
-    sites = "1 site matched" if len(decisions) == 1 else f"{len(decisions)} sites matched"
-    return f"{sites} a rule: {outcomes}."
+    return f"{counted(len(decisions), 'site')} matched a rule: {outcomes}."
 
 
 def reasons(document: dict[str, Any]) -> list[str]:
@@ -198,7 +197,8 @@ def kernels_line(document: dict[str, Any]) -> str:
     kinds = Counter(k["schedule"].partition(":")[0] for k in kernels)
     how = ", ".join(f"{number} {SCHEDULE_WORDS.get(kind, kind)}" for kind, number in sorted(kinds.items()))
     total = f", predicted {sum(known):.4g} us in all" if known else ""
-    return f"{len(kernels)} kernels, called {calls} times in one run{total}; schedules: {how}."
+    head = f"{counted(len(kernels), 'kernel')}, called {counted(calls, 'time')} in one run{total}"
+    return f"{head}; schedules: {how}."
 
 
 def by_cost(kernels: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -253,8 +253,9 @@ def _kernel_blocks(document: dict, limit: int | None) -> str:
             predicted = f" ({span(estimate)} us)" if estimate is not None else ""
             lines.append(f"    instead of {other['recipe']}{predicted}")
         if len(others) > len(shown):
-            lines.append(f"    and of {len(others) - len(shown)} more recipes")
+            lines.append(f"    and of {counted(len(others) - len(shown), 'more recipe')}")
     hidden = len(ordered) - len(ordered[:limit])
     if hidden:
-        lines.append(f"{hidden} cheaper kernels are not shown; -v shows all.")
+        verb = "is" if hidden == 1 else "are"
+        lines.append(f"{counted(hidden, 'cheaper kernel')} {verb} not shown; -v shows all.")
     return "\n".join(lines)
