@@ -28,6 +28,14 @@ def test_writes_a_model_and_its_figures(tvmpass, logs, tmp_path):
     assert (tmp_path / "model.json").stat().st_size > 1000
 
 
+def test_names_the_class_that_it_fits(tvmpass, logs):
+    done = tvmpass("train", "--logs", logs, "--target", "llvm:x86-64-v3", "--threads", "2", "--json", "-")
+    assert done.returncode == 0, done.stderr
+    fitted = json.loads(done.stdout)["device_class"]
+    assert fitted == "x86-64-v3-t1"
+    assert f"fitting the model of {fitted} (there are no records of x86-64-v3-t2)" in done.stderr
+
+
 def test_corrupt_lines_are_named_and_skipped(tvmpass, logs, tmp_path):
     text = (logs / "made-up.jsonl").read_text()
     (tmp_path / "cut.jsonl").write_text(text + '{"key": "cut')

@@ -8,6 +8,7 @@ import click
 
 from .parameters import json_option, verbose_option, write_json
 from .printable import printable
+from .tables import counted
 
 SHOWN_PROBLEMS = 5
 
@@ -22,7 +23,10 @@ SHOWN_PROBLEMS = 5
     "--target", default="llvm", show_default=True, help="The target whose records are learned from."
 )
 @click.option(
-    "--threads", default="all", show_default=True, help="Learn from records taken on so many threads."
+    "--threads",
+    default="all",
+    show_default=True,
+    help="Learn from records taken on so many threads; where there are none, on another number.",
 )
 @click.option("-o", "--output", type=click.Path(), help="Write the model here; use it as tvmpass.cost_model.")
 @json_option
@@ -47,15 +51,14 @@ def train(logs, target, threads, output, json_path, verbose) -> None:
 
         folder = Path(logs) if logs else shipped_logs()
         paths = _record_files(folder)
-        stage(f"reading {len(paths)} record files")
+        stage(f"reading {counted(len(paths), 'record file')}")
         from tvmpass import cost
         from tvmpass.compile.target import parse_target
         from tvmpass.core.options import Options
 
         threads = Options.from_config({"tvmpass.threads": threads}).threads
         device_class = cost.device.device_class(parse_target(target, threads), threads)
-        stage(f"fitting the model of {device_class}")
-        result = cost.train(paths, device_class)
+        result = cost.train(paths, device_class, progress=stage)
         for problem in result.problems[:SHOWN_PROBLEMS]:
             click.echo(f"tvmpass: warning: {printable(problem)}", err=True)
         if len(result.problems) > SHOWN_PROBLEMS:

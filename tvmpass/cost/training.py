@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -35,8 +35,13 @@ class TrainResult:
     problems: list[str] = field(default_factory=list)
 
 
-def train(paths: Iterable[str | os.PathLike], device_class: str) -> TrainResult:
+def train(
+    paths: Iterable[str | os.PathLike], device_class: str, progress: Callable[[str], None] | None = None
+) -> TrainResult:
     """Fit both models to the records of ``device_class`` in ``paths``.
+
+    Where there are none, to those of the same instruction set with another
+    thread count; ``progress`` is told which, and the result's metrics say it.
 
     Deterministic: one thread, fixed seeds, records in file order.  Raises
     `TvmpassError` where there are too few records.
@@ -45,9 +50,12 @@ def train(paths: Iterable[str | os.PathLike], device_class: str) -> TrainResult:
     if len(data.kernels) < MIN_RECORDS:
         reasons = "; ".join(data.problems[:3])
         raise TvmpassError(
-            f"{len(data.kernels)} usable records of {device_class}, at least {MIN_RECORDS} are needed: "
+            f"{len(data.kernels)} usable records of {data.device_class}, at least {MIN_RECORDS} are needed: "
             f"collect some with scripts/collect_cpu.py{' (' + reasons + ')' if reasons else ''}"
         )
+    if progress is not None:
+        instead = f" (there are no records of {device_class})" if data.device_class != device_class else ""
+        progress(f"fitting the model of {data.device_class}{instead}")
     device = Device(threads=split_class(data.device_class)[1], vector_bytes=_vector_bytes(data.device_class))
     groups = graph_groups(data)
     document = fit(data, groups, device)
