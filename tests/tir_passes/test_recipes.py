@@ -8,13 +8,15 @@ import json
 from pathlib import Path
 
 import pytest
+from tvm import te
 
 import tir_passes
 import tir_passes.recipes as recipe_module
 from schedules import cpu
-from tests.tir_passes.cases import KERNELS, OPTIONS, TARGET
-from tir_passes.recipes import RECIPE_VERSION, Recipe, parse_recipe, recipes
+from tests.tir_passes.cases import KERNELS, OPTIONS, TARGET, function, tensor
+from tir_passes.recipes import RECIPE_VERSION, Recipe, apply_recipe, parse_recipe, recipes
 from tvmpass.compile.target import parse_target
+from tvmpass.core.decision import Refusal
 from tvmpass.core.errors import UsageError
 from tvmpass.core.kernels import KINDS, classify
 from tvmpass.core.options import Options
@@ -114,3 +116,11 @@ def test_moved_code_moves_the_version(kind):
 
 def test_recipe_is_hashable():
     assert {Recipe(()): 1}[Recipe(())] == 1
+
+
+def test_the_product_of_two_vectors_has_recipes():
+    a, b, r = tensor("a", 33), tensor("b", 33), te.reduce_axis((0, 33), name="k")
+    kernel = classify(function(a, b, te.compute((), lambda: te.sum(a[r] * b[r], axis=r), name="c")))
+    made = recipes(kernel, TARGET, OPTIONS)
+    assert kernel.kind == "reduce" and made
+    assert not isinstance(apply_recipe(made[0], kernel.func, TARGET), Refusal)

@@ -93,7 +93,8 @@ def _kind(parts: list[Stage], reductions: list[Stage]) -> str:
         return "norm-softmax" if _row_wise(reductions) else "other"
     anchor = reductions[0]
     operands = contraction_operands(anchor)
-    if operands is not None:
+    # The product of two vectors is one number: there is nothing to tile, it is a sum.
+    if operands is not None and anchor.spatial:
         return _contraction_kind(anchor, *operands)
     return "pool" if _has_window(anchor, own_reads(anchor)) else "reduce"
 
