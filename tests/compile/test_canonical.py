@@ -233,3 +233,9 @@ def test_constants_without_elements_are_computed():
     made = _canonical(_module(lambda bb, x: op.concat([x, empty], axis=0), (2, 3)))
     x = np.ones((2, 3), "float32")
     assert np.array_equal(run(made, x)[0], x)
+
+
+def test_a_value_computed_from_an_empty_constant_has_a_type():
+    weight, bias = (relax.const(np.ones(shape, "float32")) for shape in ((0, 3), (3,)))
+    made = _canonical(_module(lambda bb, x: op.add(bb.emit(op.matmul(x, weight)), bias), (2, 0)))
+    assert np.array_equal(run(made, np.zeros((2, 0), "float32"))[0], np.ones((2, 3), "float32"))

@@ -126,7 +126,7 @@ class _Rewriter:
             yield relax.MatchCast(var, self.substitute(binding.value), binding.ty)
             return
         inner: list = []
-        value = self.substitute(self.without_empty(binding.value, inner, dataflow))
+        value = self.without_empty(self.substitute(binding.value), inner, dataflow)
         if isinstance(value, relax.Call):
             value = self.call(value, inner, dataflow)
         yield from inner
@@ -148,10 +148,12 @@ class _Rewriter:
             args = [self.without_empty(arg, inner, dataflow) for arg in value.args]
             if _all_same(args, value.args):
                 return value
-            return relax.Call(value.op, args, value.attrs, list(value.ty_args), value.span)
+            return self.typed(relax.Call(value.op, args, value.attrs, list(value.ty_args), value.span))
         if isinstance(value, relax.Tuple):
             fields = [self.without_empty(field, inner, dataflow) for field in value.fields]
-            return value if _all_same(fields, value.fields) else relax.Tuple(fields, value.span)
+            if _all_same(fields, value.fields):
+                return value
+            return self.builder.normalize(relax.Tuple(fields, value.span))
         array = constant_array(value)
         if array is None or array.size:
             return value
