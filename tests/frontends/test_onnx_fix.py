@@ -395,3 +395,17 @@ def test_max_pool_of_the_same_size(padding, kernel, stride):
         np.pad(x, widths, constant_values=-np.inf), kernel, axis=(2, 3)
     )
     np.testing.assert_array_equal(got, windows[:, :, :: stride[0], :: stride[1]].max(axis=(-2, -1)))
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "step"), [(2, 1, 1), (3, 3, 1), (1, 4, -1), (9, 12, 1), (-1, -3, 1)]
+)
+def test_a_slice_that_takes_nothing(start, end, step):
+    bounds = {
+        "s": np.array([start, 1]),
+        "e": np.array([end, 4]),
+        "a": np.array([0, -1]),
+        "t": np.array([step, 2]),
+    }
+    x = RNG.normal(size=(6, 7)).astype("float32")
+    _check(node("Slice", ["x", "s", "e", "a", "t"], ["out0"]), {"x": x}, bounds)

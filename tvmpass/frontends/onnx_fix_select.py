@@ -104,6 +104,28 @@ def _reverse_sequence(bb, inputs, attrs, opset, stock):
     return op.reverse_sequence(inputs[0], lengths, attrs.get("time_axis", 0), attrs.get("batch_axis", 1))
 
 
+def _slice(bb, inputs, attrs, opset, stock):
+    """Give zeros of the right shape where a slice takes nothing; the stock form needs rising bounds."""
+    given = [constant(v) if isinstance(v, relax.Expr) else None for v in list(inputs)[1:5]]
+    given += [None] * (4 - len(given))
+    starts, ends = given[:2]
+    hidden = any(v is not None and c is None for v, c in zip(list(inputs)[1:5], given))
+    if hidden or starts is None or ends is None or isinstance(inputs[0], relax.ShapeExpr):
+        return stock()
+    shape = dims(inputs[0])
+    if shape is None:
+        return stock()
+    axes = range(len(starts)) if given[2] is None else given[2].tolist()
+    steps = [1] * len(starts) if given[3] is None else given[3].tolist()
+    sizes, nothing = list(shape), False
+    for axis, start, end, step in zip(axes, starts.tolist(), ends.tolist(), steps):
+        if step == 0 or not isinstance(shape[axis], int):
+            return stock()
+        sizes[axis] = len(range(*slice(start, end, step).indices(shape[axis])))
+        nothing = nothing or sizes[axis] == 0
+    return op.zeros(sizes, dtype_of(inputs[0])) if nothing else stock()
+
+
 def _roi_align(bb, inputs, attrs, opset, stock):
     """Refuse mode max: ONNX takes the largest weighted corner, TVM the largest sample."""
     if attrs.get("mode", b"avg") != b"avg":
@@ -132,5 +154,6 @@ SELECTION = {
     "Pow": _pow,
     "ReverseSequence": _reverse_sequence,
     "RoiAlign": _roi_align,
+    "Slice": _slice,
     "Split": _split,
 }
