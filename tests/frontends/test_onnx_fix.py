@@ -409,3 +409,15 @@ def test_a_slice_that_takes_nothing(start, end, step):
     }
     x = RNG.normal(size=(6, 7)).astype("float32")
     _check(node("Slice", ["x", "s", "e", "a", "t"], ["out0"]), {"x": x}, bounds)
+
+
+@pytest.mark.parametrize("fixed", [["b"], ["a", "b"]])
+@pytest.mark.parametrize("dtype", ["int32", "int64"])
+def test_whole_numbers_over_a_constant_with_zeros(fixed, dtype):
+    arrays = {"a": np.array([7, -7, 5, 0, -9], dtype), "b": np.array([2, 2, 0, 0, -1], dtype)}
+    inputs = [value(name, [5], dtype) for name in arrays if name not in fixed]
+    nodes = [node("Div", ["a", "b"], ["q"]), node("Add", ["q", "z"], ["y"])]
+    made = model(nodes, [*inputs, value("z", [5], dtype)], ["y"], {name: arrays[name] for name in fixed})
+    given = [arrays[name] for name in arrays if name not in fixed]
+    (got,) = run(load_onnx(made), *given, np.zeros(5, dtype))
+    assert got.dtype == dtype and got.tolist() == [3, -3, 0, 0, 9]

@@ -138,6 +138,15 @@ def _mod(bb, inputs, attrs, opset, stock):
     return moved
 
 
+def _div(bb, inputs, attrs, opset, stock):
+    """Let whole numbers be divided by an array with a 0 in it: the quotient is 0 there."""
+    a, b = inputs[:2]
+    zero = isinstance(b, tvm.ir.GenericConst) and not is_float(b) and (b.value.numpy() == 0).any()
+    if not zero or not isinstance(getattr(a, "ty", None), relax.TensorType):
+        return stock()
+    return op.divide(a, b)
+
+
 def _chain(binary):
     """Return a converter that folds any number of inputs with a binary operator.
 
@@ -162,6 +171,7 @@ def _mean_of_inputs(bb, inputs, attrs, opset, stock):
 ELEMENTWISE = {
     "Celu": _celu,
     "Clip": _clip,
+    "Div": _div,
     "Elu": _elu,
     "HardSigmoid": _hard_sigmoid,
     "HardSwish": _hard_swish,
