@@ -24,6 +24,7 @@ from tvmpass.version import VERSION
 from .artifact import Artifact, InputInfo, Metadata
 from .codegen import compile_model, kernel_context
 from .compile_cache import CompileCache
+from .exact_floats import guard_module
 from .pipeline import Job, run_pipeline
 from .target import describe_target, parse_target, required_features
 
@@ -113,7 +114,9 @@ def compile_vm(mod, target: tvm.target.Target):
     """Compile a module of scheduled kernels to a VM executable."""
     try:
         with kernel_context():
-            return tvm.compile(mod, target, relax_pipeline=relax.pipeline.default_build_pipeline())
+            return tvm.compile(
+                guard_module(mod), target, relax_pipeline=relax.pipeline.default_build_pipeline()
+            )
     except Exception as error:  # TVM raises several classes
         raise TvmpassError(f"code generation failed: {last_line(error)}") from error
 

@@ -256,6 +256,21 @@ def _over_zero(bb, call, zero: float):
     )
 
 
+def _with_zero(name: str, stock: Legalize) -> Legalize:
+    """Pass the number 0 as a tensor: TVM would fold it as if NaN and -0.0 were not."""
+    combine = {"add": tirx.Add, "multiply": tirx.Mul, "divide": tirx.Div}[name]
+
+    def legalize(bb, call):
+        zeros = [x is not None and x.ndim == 0 and x.item() == 0 for x in map(constant_array, call.args)]
+        if not is_float(call.ty.dtype) or not (zeros[0] if name == "divide" else any(zeros)):
+            return stock(bb, call)
+        return bb.call_te(
+            lambda a, b: broadcast(combine, a, b, name=f"T_{name}"), *call.args, primfunc_name_hint=name
+        )
+
+    return legalize
+
+
 def _times(a, factor: float):
     return te.compute(a.shape, lambda *i: a(*i) * tirx.const(factor, a.dtype), name="T_divide")
 
@@ -285,7 +300,9 @@ def _shift(shift, name: str) -> Legalize:
 def safe_operators(stock: Callable[[str], Legalize]) -> dict[str, Legalize]:
     """Return integer operators that are defined for every operand."""
     return {
-        "relax.divide": _guarded(tirx.truncdiv, "divide", stock("relax.divide")),
+        "relax.add": _with_zero("add", stock("relax.add")),
+        "relax.multiply": _with_zero("multiply", stock("relax.multiply")),
+        "relax.divide": _with_zero("divide", _guarded(tirx.truncdiv, "divide", stock("relax.divide"))),
         "relax.floor_divide": _guarded(tirx.floordiv, "floor_divide", stock("relax.floor_divide")),
         "relax.mod": _guarded(tirx.truncmod, "mod", stock("relax.mod")),
         "relax.floor_mod": _guarded(tirx.floormod, "floor_mod", stock("relax.floor_mod")),

@@ -17,6 +17,7 @@ from tvmpass.core.report import Ledger
 from tvmpass.core.rule import Rule
 
 from .codegen import NO_STORAGE_REWRITE, kernel_context, may_go_in_place
+from .exact_floats import guard_module
 from .latency import Latency
 from .pipeline import Job, run_pipeline
 from .schedule import Scheduler
@@ -46,7 +47,7 @@ def pipeline(target: Any = None, *, rules: Sequence[Rule] | None = None, without
         job = Job(resolved, options, active, ledger, verifier)
         with usual_tvm_passes():
             scheduled = _safe_for_stock_lowering(run_pipeline(mod, job), job)
-            return relax.pipeline.default_build_pipeline()(scheduled)
+            return relax.pipeline.default_build_pipeline()(guard_module(scheduled))
 
     return tvm.transform.module_pass(run, opt_level=0, name="tvmpass")
 
@@ -80,7 +81,7 @@ def kernel_pipeline():
     def run(mod, _context):
         scheduled = _schedule_module(mod, options)
         with kernel_context():
-            return lower(scheduled)
+            return lower(guard_module(scheduled))
 
     return tvm.transform.module_pass(run, opt_level=0, name="tvmpass"), finalize_host, finalize_device
 

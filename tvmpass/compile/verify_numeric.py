@@ -28,6 +28,7 @@ from tvmpass.core.options import Options
 from tvmpass.core.site import Candidate, FunctionView, Site, _variables, dtype_of
 
 from .codegen import kernel_context
+from .exact_floats import guard
 from .grouping import Group, GroupFunction, close_over, group_function, lower
 from .latency import Latency
 from .schedule import Scheduler, is_schedulable
@@ -181,7 +182,7 @@ class NumericVerifier:
     def _kernel_runner(self, function: tirx.PrimFunc):
         with kernel_context():
             library = tvm.compile(
-                tvm.IRModule({"main": function.with_attr("global_symbol", "main")}), self.target
+                tvm.IRModule({"main": guard(function).with_attr("global_symbol", "main")}), self.target
             )
 
         def run(arrays):
