@@ -78,7 +78,7 @@ class CostModel:
         """
         try:
             self._read(document)
-        except (KeyError, TypeError, ValueError, IndexError) as error:
+        except (AttributeError, KeyError, TypeError, ValueError, IndexError) as error:
             raise TvmpassError(f"cost model: not a model file of tvmpass ({error})") from None
         self.threads = threads or self.device.threads
         self.id = hashlib.sha256(_text(document).encode()).hexdigest()[:8]
@@ -97,6 +97,9 @@ class CostModel:
         self.families = {str(kind): int(count) for kind, count in document["families"].items()}
         known = {f.name for f in dataclasses.fields(Device)}
         self.device = Device(**{k: v for k, v in document["device"].items() if k in known})
+        for name, value in dataclasses.asdict(self.device).items():
+            if not isinstance(value, (int, float)) or not 0 < value < math.inf:
+                raise ValueError(f"device: {name} is {value!r}, not a number above 0")
         self._latency = _part(document["latency"], len(FEATURE_NAMES))
         self._pairwise = _part(document["pairwise"], PAIR_INPUTS) if document.get("pairwise") else None
 
