@@ -24,12 +24,13 @@ from schedules.cpu.contraction import (
 )
 from schedules.cpu.finish import finish_function
 from schedules.cpu.inline import is_guarded
+from schedules.cpu.loops import decompose_reductions
 from schedules.cpu.machine import vector_lanes_of
 from schedules.cpu.rows import runs_along
 from tvmpass.core.decision import Refusal
 from tvmpass.core.errors import UsageError, nearest
 from tvmpass.core.kernels import Kernel, classify
-from tvmpass.core.nest import extent, stages
+from tvmpass.core.nest import extent, stages, walk_blocks
 from tvmpass.core.options import Options
 
 from .decompose_reduction import DecomposeReduction
@@ -109,6 +110,14 @@ def apply_recipe(recipe: Recipe, func: tirx.PrimFunc, target: tvm.target.Target)
 
 def finish(func: tirx.PrimFunc, target: tvm.target.Target, options: Options) -> tirx.PrimFunc:
     """Return ``func`` with what every kernel needs, scheduled or not."""
+    if any(tirx.buffer.is_buffer_var(p) and str(p.dtype) == "bfloat16" for p in func.params):
+        # TVM rewrites bfloat16 kernels to compute in float32; vector math gives NaN after that.
+        if all(block.init is None for block in walk_blocks(func)):
+            return func
+        schedule = s_tir.Schedule(func)
+        decompose_reductions(schedule)
+        made = schedule.mod["main"]
+        return made.with_attrs(func.attrs) if func.attrs else made
     return finish_function(func)
 
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import ml_dtypes
 import numpy as np
 import pytest
+import tvm
+from tvm import te, tirx
 
 from schedules.cpu import loops
 from tests.tir_passes.cases import (
@@ -14,9 +17,11 @@ from tests.tir_passes.cases import (
     arguments,
     close,
     compile_all,
+    function,
     matmul,
     run,
     scheduled,
+    tensor,
 )
 from tir_passes.recipes import finish
 from tvmpass.core.kernels import KINDS, classify
@@ -94,3 +99,14 @@ def test_kind_comes_from_the_access_pattern(name):
     kernel = classify(make())
     assert kernel.kind == kind and kind in KINDS
     assert kernel.static == (name in KERNELS)
+
+
+def test_exponentials_of_bfloat16():
+    x = tensor("x", 4, 33, dtype="bfloat16")
+    wide = te.compute(x.shape, lambda *i: tirx.exp(x(*i).astype("float32")).astype("bfloat16"), name="y")
+    made = finish(function(x, wide), TARGET, OPTIONS)
+    built = tvm.compile(tvm.IRModule({"main": made.with_attr("global_symbol", "main")}), TARGET)
+    given = np.linspace(-4, 4, 132).reshape(4, 33).astype(ml_dtypes.bfloat16)
+    out = tvm.runtime.tensor(np.zeros_like(given))
+    built["main"](tvm.runtime.tensor(given), out)
+    np.testing.assert_allclose(out.numpy().astype("float32"), np.exp(given.astype("float32")), rtol=1e-2)
