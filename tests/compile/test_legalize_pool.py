@@ -87,3 +87,12 @@ def test_kernels_are_poolings(fast_math):
     lowered = relax.transform.LegalizeOps(legalize_map(options, tvm.target.Target("llvm")))(made)
     (kernel,) = [f for f in lowered.functions.values() if isinstance(f, tirx.PrimFunc)]
     assert classify(kernel).kind == "pool"
+
+
+def test_ceil_mode_starts_no_window_beyond_the_input():
+    x = RNG.normal(size=(1, 2, 13)).astype("float32")
+    made = _module(x.shape, pool_size=[2], strides=[5], ceil_mode=True)
+    expected = _expected(x, [2], [5])
+    (got,) = run(made, x, canonical=False)
+    assert got.shape == (1, 2, 3)
+    np.testing.assert_array_equal(got[..., :2], expected[..., :2])

@@ -12,7 +12,7 @@ from .legalize_elementwise import Legalize
 from .legalize_reduce import lowest, max_reducer
 
 
-def _pooled(x: te.Tensor, attrs, reducer, name: str) -> te.Tensor:
+def _pooled(x: te.Tensor, attrs, deduced: list, reducer, name: str) -> te.Tensor:
     """Return the largest element of each window; padding never wins."""
     layout = str(attrs.layout)
     axes = [axis for axis, letter in enumerate(layout) if letter in "DHW"]
@@ -27,6 +27,9 @@ def _pooled(x: te.Tensor, attrs, reducer, name: str) -> te.Tensor:
         spare = x.shape[axis] + pads[i] + pads[i + rank] - reach
         rounding = stride[i] - 1 if attrs.ceil_mode else 0
         shape[axis] = simplify(tirx.floordiv(spare + rounding, stride[i]) + 1)
+        if isinstance(deduced[axis], tirx.IntImm):
+            # Relax drops a last window that ceil_mode would start beyond the input.
+            shape[axis] = deduced[axis]
         before[axis] = pads[i]
         # What the last window may reach over the padded end, which ceil_mode allows.
         over = simplify((shape[axis] - 1) * stride[i] - spare)
@@ -53,7 +56,11 @@ def _max_pool(nan: bool, name: str) -> Legalize:
         if attrs.out_layout != attrs.layout or not layout.isalpha() or not layout.isupper():
             return None
         reducer = max_reducer(nan)
-        return bb.call_te(lambda x: _pooled(x, attrs, reducer, name), call.args[0], primfunc_name_hint=name)
+        return bb.call_te(
+            lambda x: _pooled(x, attrs, list(call.ty.shape.values), reducer, name),
+            call.args[0],
+            primfunc_name_hint=name,
+        )
 
     return legalize
 
