@@ -271,10 +271,6 @@ def _with_zero(name: str, stock: Legalize) -> Legalize:
     return legalize
 
 
-def _times(a, factor: float):
-    return te.compute(a.shape, lambda *i: a(*i) * tirx.const(factor, a.dtype), name="T_divide")
-
-
 def _shift(shift, name: str) -> Legalize:
     """Shift by the width or more gives 0 (the sign, to the right), never a wild value."""
 
