@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from tvmpass.core.errors import UsageError
+from tvmpass.core.errors import TvmpassError, UsageError
 from tvmpass.core.rule import ScheduleRule, SimplifyRule, kebab
 
 
@@ -87,7 +87,7 @@ def test_a_rule_without_pattern_or_match_says_so():
     from tvmpass.core.engine import run_rule
     from tvmpass.testing.graphs import graph
 
-    with pytest.raises(TypeError, match="Empty defines neither pattern\\(\\) nor match\\(\\)"):
+    with pytest.raises(TvmpassError, match="rule empty: match raised .*Empty defines neither pattern\\(\\) nor match\\(\\)"):
         run_rule(Empty(), graph(lambda x: relax.op.exp(x), ((3,),)))
 
 
