@@ -87,7 +87,8 @@ def test_a_rule_without_pattern_or_match_says_so():
     from tvmpass.core.engine import run_rule
     from tvmpass.testing.graphs import graph
 
-    with pytest.raises(TvmpassError, match="rule empty: match raised .*Empty defines neither pattern\\(\\) nor match\\(\\)"):
+    message = r"rule empty: match raised .*Empty defines neither pattern\(\) nor match\(\)"
+    with pytest.raises(TvmpassError, match=message):
         run_rule(Empty(), graph(lambda x: relax.op.exp(x), ((3,),)))
 
 
