@@ -5,18 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
-FAMILIES = (
-    "matmul",
-    "conv",
-    "depthwise",
-    "pool",
-    "reduce",
-    "norm-softmax",
-    "elementwise",
-    "movement",
-    "other",
-)
-"""The kernel kinds, told apart by access pattern (see ``tvmpass.core.kernels``)."""
+from tvmpass.core.kernels import KINDS
+
+FAMILIES = KINDS
+"""The kernel kinds, told apart by access pattern."""
 
 ENOUGH = 20
 """Records of a family below which the model abstains from it."""
