@@ -18,6 +18,7 @@ PACKAGES = [
     "tvmpass.cost",
     "tvmpass.frontends",
     "tvmpass.testing",
+    "tvmpass.testing.cuda_emulator",
     "relay_passes",
     "relay_passes.fusion",
     "relay_passes.layout",
@@ -26,6 +27,7 @@ PACKAGES = [
     "tir_passes",
     "schedules",
     "schedules.cpu",
+    "schedules.cuda",
     # Data without code: it has no __init__.py, is never imported, and is found
     # as the sibling folder of the installed tvmpass package.
     "tuning_logs",

@@ -33,6 +33,7 @@ from tvmpass.core.kernels import Kernel, classify
 from tvmpass.core.nest import extent, stages, walk_blocks
 from tvmpass.core.options import Options
 
+from .cuda_recipes import cuda_steps
 from .decompose_reduction import DecomposeReduction
 from .inline_neighbours import InlineNeighbours
 from .parallelize_outer import ParallelizeOuter
@@ -123,7 +124,11 @@ def finish(func: tirx.PrimFunc, target: tvm.target.Target, options: Options) -> 
 
 def recipes(kernel: Kernel, target: tvm.target.Target, options: Options) -> list[Recipe]:
     """Return the recipes for ``kernel``, the library's choice first, at most 32."""
-    if target.kind.name != "llvm" or options.tile == "off" or _is_empty(kernel):
+    if options.tile == "off" or _is_empty(kernel):
+        return []
+    if target.kind.name == "cuda":
+        return list(dict.fromkeys(map(Recipe, cuda_steps(kernel, target, options))))[:LIMIT]
+    if target.kind.name != "llvm":
         return []
     maker = {
         "matmul": _contractions,

@@ -13,7 +13,8 @@ from tvmpass.compile.target import (
     parse_target,
     required_features,
 )
-from tvmpass.core.errors import TvmpassError, UsageError
+from tvmpass.core.cuda_arch import target_arches
+from tvmpass.core.errors import UsageError
 
 HERE = ["llvm", "cpu", " llvm ", "llvm:native", '{"kind": "llvm"}', {"kind": "llvm"}]
 
@@ -64,8 +65,10 @@ def test_a_target_for_another_machine_is_left_alone():
         ("{bad", "not valid JSON"),
         ({"kind": "nope"}, 'Target kind "nope" is not defined'),
         ('{"kind": "c"}', "target kind 'c' is not supported"),
-        ("cuda", "needs an architecture"),
-        ("cuda:90", "expected the form sm_90"),
+        ("cuda", "no CUDA device answers"),
+        ("cuda:90", "unknown CUDA architecture '90'"),
+        ("cuda:sm_999", "unknown CUDA architecture 'sm_999'"),
+        ("cuda:sm_90,sm_90a", "build it alone"),
     ],
 )
 def test_bad_targets_are_one_clear_line(text, match):
@@ -74,10 +77,24 @@ def test_bad_targets_are_one_clear_line(text, match):
     assert "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize("target", ["cuda:sm_90", {"kind": "cuda", "arch": "sm_80"}])
-def test_cuda_is_refused_for_now(target):
-    with pytest.raises(TvmpassError, match="cuda.*not available in this version"):
-        parse_target(target, 1)
+@pytest.mark.parametrize(
+    "target, arches, shared",
+    [
+        ("cuda:sm_90", ("sm_90",), 227),
+        ("cuda:sm_90,sm_80", ("sm_80", "sm_90"), 163),
+        ("cuda:sm_86,sm_90", ("sm_86", "sm_90"), 99),
+        ("cuda:sm_90a", ("sm_90a",), 227),
+        ({"kind": "cuda", "arch": "sm_80"}, ("sm_80",), 163),
+    ],
+)
+def test_a_cuda_target_keeps_the_smallest_limits(target, arches, shared):
+    made = parse_target(target, 1)
+    assert target_arches(made) == arches
+    assert str(made.attrs["arch"]) == arches[0]
+    assert int(made.attrs["max_shared_memory_per_block"]) == shared * 1024
+    assert made.host.kind.name == "llvm"
+    assert parse_target(made, 1) == made
+    assert describe_target(made) == "cuda:" + ",".join(arches)
 
 
 def test_features_that_the_machine_hides_are_switched_off(monkeypatch):

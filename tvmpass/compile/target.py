@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import functools
 import json
-import re
-from typing import Any, NoReturn
+from typing import Any
 
 import tvm
 
-from tvmpass.core.errors import TvmpassError, UsageError, nearest
+from tvmpass.core.cuda_arch import (
+    ARCHES,
+    MAX_THREADS_PER_BLOCK,
+    WARP,
+    capability,
+    smallest,
+    target_arches,
+)
+from tvmpass.core.errors import UsageError, nearest
+from tvmpass.core.quiet import quiet
 
-_CUDA_ARCH = re.compile(r"^sm_([1-9][0-9]{1,2})([af]?)$")
 _X86_LEVELS = ("x86-64", "x86-64-v2", "x86-64-v3", "x86-64-v4")
 
 # Features of the host that code generation uses and a hypervisor may hide.
@@ -36,7 +43,7 @@ def parse_target(target: Any, threads: int) -> tvm.target.Target:
     """Return a TVM target for what a user typed.
 
     ``llvm`` is this machine's CPU; ``llvm:x86-64-v3`` (or any LLVM CPU name)
-    another one; a ``Target``, a dict, JSON text or a TVM tag is taken as it is,
+    another one; ``cuda:sm_80,sm_90`` NVIDIA devices of these architectures; a ``Target``, a dict, JSON text or a TVM tag is taken as it is,
     with the host CPU and thread count filled in where it names none.  Raises
     `UsageError` for a target that is not known.
     """
@@ -73,7 +80,7 @@ def _complete(target: tvm.target.Target, threads: int) -> tvm.target.Target:
     """Fill in what ``target`` leaves open: the host CPU and the thread count."""
     kind = target.kind.name
     if kind == "cuda":
-        return _cuda(str(target.attrs.get("arch", "")))
+        return _cuda(",".join(target_arches(target)))
     if kind != "llvm":
         raise UsageError(f"target kind {kind!r} is not supported; use llvm")
     spec = {name: _plain(value) for name, value in dict(target.attrs).items()}
@@ -108,14 +115,49 @@ def _local(spec: dict[str, Any], threads: int) -> tvm.target.Target:
     return _make(made, "llvm")
 
 
-def _cuda(detail: str) -> NoReturn:
+def _cuda(detail: str) -> tvm.target.Target:
+    """Make a target for one or more architectures: scheduled for the smallest limits of all."""
     if not detail:
-        raise UsageError("target 'cuda' needs an architecture: cuda:sm_80, cuda:sm_90 or cuda:sm_80,sm_90")
-    for arch in detail.split(","):
-        if not _CUDA_ARCH.match(arch):
-            raise UsageError(f"unknown CUDA architecture {arch!r}; expected the form sm_90")
-    what = "building CUDA modules is not available in this version"
-    raise TvmpassError(f"target cuda:{detail}: {what}; use llvm")
+        detail = _device_arch()
+    names = list(dict.fromkeys(name.strip() for name in detail.split(",")))
+    for name in names:
+        if name not in ARCHES:
+            hint = nearest(name, ARCHES) or f"; known are {', '.join(ARCHES)}"
+            raise UsageError(f"unknown CUDA architecture {name!r}{hint}")
+    alone = [name for name in names if not name[-1].isdigit()]
+    if alone and len(names) > 1:
+        raise UsageError(f"target cuda:{detail}: code for {alone[0]} runs on nothing else; build it alone")
+    names.sort(key=capability)
+    limits = smallest(names)
+    spec = {
+        "kind": "cuda",
+        "arch": limits.name,
+        "keys": ["cuda", "gpu", *names],
+        "max_threads_per_block": MAX_THREADS_PER_BLOCK,
+        "max_shared_memory_per_block": limits.shared_per_block,
+        "thread_warp_size": WARP,
+        "host": {"kind": "llvm", "mcpu": _host_baseline()},
+    }
+    return _make(spec, f"cuda:{detail}")
+
+
+def _device_arch() -> str:
+    """Return the architecture of this machine's first CUDA device; `UsageError` without one."""
+    with quiet():
+        device = tvm.cuda(0)
+        try:
+            version = str(device.compute_version) if device.exist else ""
+        except Exception:  # TVM raises where its CUDA runtime cannot be loaded
+            version = ""
+    if not version:
+        reason = "no CUDA device answers on this machine"
+        raise UsageError(f"target 'cuda' asks the device, and {reason}; name one: cuda:sm_80 or cuda:sm_90")
+    return f"sm_{version.replace('.', '')}"
+
+
+def _host_baseline() -> str:
+    """Return the plainest CPU of this machine's architecture: the host only launches kernels."""
+    return "x86-64" if str(tvm.target.codegen.llvm_get_system_triple()).startswith("x86_64") else "generic"
 
 
 @functools.cache
@@ -155,5 +197,5 @@ def _host_flags() -> frozenset[str]:
 def describe_target(target: tvm.target.Target) -> str:
     """Return the short form that a report shows: ``llvm:znver5``."""
     attrs = dict(target.attrs)
-    detail = attrs.get("arch") if target.kind.name == "cuda" else attrs.get("mcpu")
+    detail = ",".join(target_arches(target)) if target.kind.name == "cuda" else attrs.get("mcpu")
     return f"{target.kind.name}:{detail}" if detail else target.kind.name

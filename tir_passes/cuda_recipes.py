@@ -1,0 +1,18 @@
+"""Recipes for CUDA devices, per kernel kind."""
+
+from __future__ import annotations
+
+import tvm
+
+from tvmpass.core.kernels import Kernel
+from tvmpass.core.options import Options
+
+from .step import Step
+
+CUDA_RECIPE_VERSION: dict[str, int] = {}
+"""The version of each kernel kind's recipes for CUDA targets."""
+
+
+def cuda_steps(kernel: Kernel, target: tvm.target.Target, options: Options) -> list[tuple[Step, ...]]:
+    """Return the steps of each recipe for ``kernel``, the library's choice first."""
+    return []

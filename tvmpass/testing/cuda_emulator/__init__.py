@@ -1,0 +1,1 @@
+"""Run emitted CUDA source on the CPU."""
