@@ -22,7 +22,8 @@ DIRECT = {
     "relay_passes": ("core",),
     "tir_passes": ("schedules",),
     "catalogue": ("relay_passes", "tir_passes"),
-    "compile": ("catalogue", "cost", "frontends", "version"),
+    "cuda_emulator": ("core",),
+    "compile": ("catalogue", "cost", "frontends", "version", "cuda_emulator"),
     "tune": ("compile",),
     "bench": ("compile",),
     "testing": ("compile",),
@@ -52,6 +53,8 @@ def part_of(module: str) -> str | None:
         return words[0]
     if len(words) == 1:
         return "surface"
+    if words[1:3] == ["testing", "cuda_emulator"]:
+        return "cuda_emulator"  # numeric verification of CUDA kernels runs on it
     return "cli" if words[1] == "__main__" else words[1]
 
 

@@ -283,6 +283,8 @@ def lower(mod, target, options: Options):
         if isinstance(f, relax.Function) and f.attrs and GROUP_ATTR in f.attrs
     }
     with target:
+        if target.kind.name == "cuda":  # sorts and scans that TVM has in a parallel form
+            mod = relax.backend.DispatchSortScan()(mod)
         mod = relax.transform.LegalizeOps(legalize_map(options, target))(mod)
         mod = relax.transform.FuseTIR()(mod)
         mod = relax.transform.DeadCodeElimination()(mod)
