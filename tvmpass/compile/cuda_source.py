@@ -1,0 +1,177 @@
+"""CUDA text of one scheduled kernel, and how its host code launches it.
+
+No compiler and no driver take part: TVM's passes split the function into host
+and device code, and its CUDA printer writes the device part.  What ptxas cannot
+know (launch dimensions, dynamic shared memory) is read off the lowered TIR.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import tvm
+import tvm_ffi
+from tvm import tirx
+from tvm.ir.instrument import pass_instrument
+from tvm.tirx.build import codegen_build, split_host_device_mods
+
+from tvmpass.core.cuda_arch import capability, target_arches
+
+from .codegen import kernel_config, may_go_in_place
+from .exact_floats import guard
+
+ASYNC_COPY = "tirx.use_async_copy"
+_AXES = ("x", "y", "z")
+_DEVICE_LAUNCH = 2
+"""TVM's calling convention of functions that host code launches on a device."""
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One parameter of a device kernel: a pointer to ``dtype``, or a scalar of it."""
+
+    name: str
+    dtype: str
+    pointer: bool
+
+
+@dataclass(frozen=True)
+class DeviceKernel:
+    """One ``__global__`` function and its launch.
+
+    ``grid`` holds numbers, or expressions over the scalar parameters (their
+    TIR variables bear the parameters' names); shared memory is in bytes.
+    """
+
+    name: str
+    parameters: tuple[Parameter, ...]
+    grid: tuple[Any, Any, Any]
+    block: tuple[int, int, int]
+    dynamic_shared_bytes: int
+    static_shared_bytes: int
+
+    @property
+    def threads(self) -> int:
+        """Return the threads of a block."""
+        return math.prod(self.block)
+
+    def grid_for(self, scalars: Mapping[str, int]) -> tuple[int, int, int]:
+        """Return the grid for values of the scalar parameters, by name."""
+        return tuple(evaluate(extent, scalars) for extent in self.grid)  # type: ignore[return-value]
+
+
+@dataclass(frozen=True)
+class CudaSource:
+    """What one PrimFunc became.
+
+    ``host`` is the host module as TVM finishes it to machine code: one function
+    with the packed calling convention.  ``entry`` is the same host code with the
+    PrimFunc's own parameters: a sequence of ``tirx.call_ffi_kernel`` calls, whose
+    arguments are those of the kernel, then its launch parameters.
+    """
+
+    name: str
+    source: str
+    kernels: tuple[DeviceKernel, ...]
+    host: tvm.IRModule = field(repr=False)
+    entry: tirx.PrimFunc = field(repr=False)
+
+
+def emit_cuda(func: tirx.PrimFunc, target: tvm.target.Target, name: str) -> CudaSource:
+    """Lower a scheduled PrimFunc for a CUDA ``target`` to CUDA text and host code.
+
+    Device kernels are called ``name_kernel``, ``name_kernel_1`` and so on.
+    Floats keep their arithmetic as written (`exact_floats.guard`).  What TVM
+    cannot lower raises its own error.
+    """
+    before_packing = _Before("MakePackedAPI")
+    with _context(func, target, before_packing), target:
+        module = tvm.IRModule({name: guard(func).with_attr("global_symbol", name)})
+        pipeline, _, finish_device = tirx.get_tir_pipeline("s_tir")
+        module = pipeline(tirx.transform.BindTarget(target)(module))
+        host, devices = split_host_device_mods(module)
+        texts, kernels = [], []
+        for device_target, device in devices.items():
+            finished = finish_device()(device)
+            texts.append(codegen_build(finished, device_target).inspect_source())
+            kernels += [_kernel(v.name_hint, f) for v, f in device.functions_items() if _is_launched(f)]
+    kernels.sort(key=lambda kernel: (len(kernel.name), kernel.name))
+    return CudaSource(name, "\n".join(texts), tuple(kernels), host, before_packing.module[name])
+
+
+def evaluate(expression: Any, scalars: Mapping[str, int]) -> int:
+    """Return the value of a launch dimension, its variables given by name."""
+    if isinstance(expression, int):
+        return expression
+
+    def value(variable):
+        if not isinstance(variable.ty, tvm.ir.PrimType):
+            return variable
+        return tirx.const(scalars[variable.name], str(variable.ty.dtype))
+
+    known = tvm_ffi.structural_map(expression, [(tvm.ir.Var, value)], order="post")
+    return int(tvm.sym.Analyzer().simplify(known))
+
+
+def _context(func: tirx.PrimFunc, target: tvm.target.Target, instrument: Any):
+    config = kernel_config(in_place=not may_go_in_place(func))
+    if all(capability(arch) >= 80 for arch in target_arches(target)):
+        config[ASYNC_COPY] = True
+    return tvm.transform.PassContext(opt_level=3, config=config, instruments=[instrument])
+
+
+@pass_instrument
+class _Before:
+    """Keep the module that a pass is about to change."""
+
+    def __init__(self, name: str):
+        self.last = name
+        self.module: Any = None
+
+    def run_before_pass(self, module, info) -> None:
+        if str(info.name).rpartition(".")[2] == self.last:
+            self.module = module
+
+
+def _is_launched(function) -> bool:
+    attrs = dict(function.attrs or {})
+    return int(attrs.get("calling_conv", 0)) == _DEVICE_LAUNCH
+
+
+def _kernel(name: str, function: tirx.PrimFunc) -> DeviceKernel:
+    extents: dict[str, Any] = {}
+    shared = {"shared": 0, "shared.dyn": 0}
+
+    def note_extent(statement) -> None:
+        if statement.attr_key == "thread_extent":
+            extents[str(statement.node.thread_tag)] = _as_int(statement.value)
+
+    def note_buffer(statement) -> None:
+        scope = str(statement.buffer.scope())
+        if scope in shared:
+            shared[scope] += _bytes(statement.buffer)
+
+    visitors = [(tirx.AttrStmt, note_extent), (tirx.AllocBuffer, note_buffer)]
+    tvm_ffi.structural_walk(function.body, visitors)
+    grid = tuple(extents.get(f"blockIdx.{axis}", 1) for axis in _AXES)
+    block = tuple(extents.get(f"threadIdx.{axis}", 1) for axis in _AXES)
+    parameters = tuple(_parameter(p) for p in function.params)
+    return DeviceKernel(name, parameters, grid, block, shared["shared.dyn"], shared["shared"])
+
+
+def _parameter(variable) -> Parameter:
+    if isinstance(variable.ty, tvm.ir.PointerType):
+        return Parameter(variable.name, str(variable.ty.element_type.dtype), True)
+    return Parameter(variable.name, str(variable.ty.dtype), False)
+
+
+def _as_int(value: Any) -> Any:
+    return int(value) if isinstance(value, (int, tirx.IntImm)) else value
+
+
+def _bytes(buffer) -> int:
+    kind = tvm_ffi.dtype(str(buffer.dtype))
+    return math.prod(int(extent) for extent in buffer.shape) * ((kind.bits * kind.lanes + 7) // 8)
