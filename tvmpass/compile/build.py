@@ -128,9 +128,9 @@ def _optimize(mod, target, options: Options, notes, params, rules, without, dump
     ledger = Ledger(disabled=disabled, notes=list(notes))
     verifier = None
     if options.verify == "numeric":
-        from .verify_numeric import NumericVerifier
+        from .verify_cuda import make_verifier
 
-        verifier = NumericVerifier(resolved, options)
+        verifier = make_verifier(resolved, options)
     folder = _dump_folder(dump_ir)
     job = Job(resolved, options, active, ledger, verifier, folder, progress)
     plain = bind_parameters(mod, params)

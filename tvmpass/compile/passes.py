@@ -22,7 +22,7 @@ from .latency import Latency
 from .pipeline import Job, run_pipeline
 from .schedule import Scheduler
 from .target import parse_target
-from .verify_numeric import NumericVerifier
+from .verify_cuda import make_verifier
 
 
 def pipeline(target: Any = None, *, rules: Sequence[Rule] | None = None, without: Iterable[str] = ()):
@@ -43,7 +43,7 @@ def pipeline(target: Any = None, *, rules: Sequence[Rule] | None = None, without
             raise UsageError("tvmpass.pipeline: no target given and none in scope")
         resolved = parse_target(where, options.threads)
         ledger = Ledger(disabled=disabled, notes=list(notes))
-        verifier = NumericVerifier(resolved, options) if options.verify == "numeric" else None
+        verifier = make_verifier(resolved, options) if options.verify == "numeric" else None
         job = Job(resolved, options, active, ledger, verifier)
         with usual_tvm_passes():
             scheduled = _safe_for_stock_lowering(run_pipeline(mod, job), job)

@@ -53,6 +53,8 @@ class Job:
     kernels: list[KernelEntry] = field(default_factory=list)
     scheduled: dict[str, ScheduledKernel] = field(default_factory=dict)
     unscheduled: dict[str, tirx.PrimFunc] = field(default_factory=dict)
+    fused: Any = None
+    """The module after fusion, its operators not lowered yet."""
     origins: dict[str, dict[relax.Var, tuple[str, ...]]] = field(default_factory=dict)
     """Per function the source nodes of each binding: TVM's lowering drops the spans."""
 
@@ -122,6 +124,7 @@ def run_pipeline(mod, job: Job):
         mod = job.stage("layout", mod, lambda m: plan_layout(m, layout_rules, job))
         mod = job.stage("simplify-again", mod, lambda m: simplify(m, simplify_rules, job.sites, job.verifier))
     mod = job.stage("fusion", mod, lambda m: fuse(m, fusion_rules, job))
+    job.fused = mod
     job.origins = {name: _origins(mod, name) for name in relax_functions(mod)}
     mod = job.stage("lower", mod, lambda m: as_views(lower(m, job.target, job.options)))
     if packing_rules:
@@ -236,11 +239,15 @@ def schedule_kernels(mod, job: Job):
 def _verify_kernel(function: tirx.PrimFunc, made: ScheduledKernel, job: Job):
     """Compare a single operator's kernel with its unscheduled form.
 
-    Groups were compared as such, and kernels with packed weights on their weights.
+    On the CPU groups were compared as such, and kernels with packed weights on
+    their weights.
     """
-    compared = function.attrs and (GROUP_ATTR in function.attrs or PACKED_ATTR in function.attrs)
-    if job.verifier is None or compared or made.schedule == "fallback":
+    if job.verifier is None:
         return None
+    if not job.verifier.kernels_apart:
+        compared = function.attrs and (GROUP_ATTR in function.attrs or PACKED_ATTR in function.attrs)
+        if compared or made.schedule == "fallback":
+            return None
     return job.verifier.kernel(function, made.function)
 
 

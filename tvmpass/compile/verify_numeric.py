@@ -49,6 +49,9 @@ KERNEL_WRONG = RefusalKind("wrong-kernel", "the scheduled kernel differs on {inp
 class NumericVerifier:
     """Runs cut-outs before and after; equal ones once."""
 
+    kernels_apart = False
+    """Is the kernel of a fusion compared apart from the fusion itself?"""
+
     def __init__(self, target: tvm.target.Target, options: Options):
         self.target, self.options = target, options
         self.scheduler = Scheduler(target, options, Latency(target, options))
@@ -77,7 +80,7 @@ class NumericVerifier:
         # In one kernel sums run in another order and products may be contracted with
         # sums, so that an intermediate overflows or does not: only integers are exact.
         exact = all(not (dtype_of(v) or "").startswith(("float", "bfloat")) for v in candidate.bindings)
-        return self._compare(left, right, False, scheduled=(False, True), extreme=exact)
+        return self._compare(left, right, False, scheduled=(False, not self.kernels_apart), extreme=exact)
 
     def _compare(
         self, left: GroupFunction, right: GroupFunction, loose: bool, scheduled, extreme: bool = True
@@ -130,7 +133,7 @@ class NumericVerifier:
         return self._memo[key]
 
     def _kernel(self, function: tirx.PrimFunc, scheduled: tirx.PrimFunc) -> Refusal | None:
-        shapes = _static_shapes(function)
+        shapes = static_shapes(function)
         if shapes is None:
             self.skip("a kernel with symbolic dims, alone")
             return None
@@ -151,7 +154,7 @@ class NumericVerifier:
 
     def packed(self, site: Site, function: tirx.PrimFunc, packing) -> Refusal | None:
         """Compare a kernel on the site's weight with its packed form on the packed weight."""
-        shapes = _static_shapes(function)
+        shapes = static_shapes(function)
         if shapes is None or kernel_work(function) > MAX_SCALAR_OPS:
             self.skip("a packed kernel with symbolic dims or above the bound on scalar operations")
             return None
@@ -248,21 +251,30 @@ def verify_model(plain, artifact, job) -> None:
     """Compare the built model with its unoptimised form; raise where they differ.
 
     The unoptimised form is the canonical module, no rule applied, no kernel
-    scheduled.  Raises `TvmpassError` listing the applied rules.
+    scheduled.  Where the kernels were compared apart, for another device, the
+    optimised graph stands for the built model.  Raises `TvmpassError` listing
+    the applied rules.
     """
     from .build import compile_vm
     from .canonical import canonicalize
 
     verifier = job.verifier
-    mod = lower(canonicalize(plain), job.target, job.options)
+    mod = lower(canonicalize(plain), verifier.target, job.options)
     work = sum(kernel_work(f) for _, f in mod.functions_items() if isinstance(f, tirx.PrimFunc))
     if work > MAX_MODEL_OPS:
         verifier.skip("the model is above the bound on scalar operations")
         job.ledger.note("the whole model was not compared: above the bound on scalar operations")
         return
-    mod = finish_all(mod, job.target, job.options)
-    vm = relax.VirtualMachine(compile_vm(mod, job.target), tvm.cpu())
-    built = artifact.vm()
+
+    def unscheduled(module):
+        finished = finish_all(module, verifier.target, job.options)
+        return relax.VirtualMachine(compile_vm(finished, verifier.target), tvm.cpu())
+
+    vm = unscheduled(mod)
+    if verifier.kernels_apart:
+        built = unscheduled(lower(job.fused, verifier.target, job.options))
+    else:
+        built = artifact.vm()
     params = list(plain["main"].params)
     for name, arrays in input_sets(params, job.options.seed, False)[:1]:
         try:
@@ -344,7 +356,7 @@ def _work(made: GroupFunction) -> float:
     return sum(max(binding_work(b.var, b.value).flops, elements(b.var)) for b in bindings)
 
 
-def _static_shapes(function: tirx.PrimFunc) -> list[list[int]] | None:
+def static_shapes(function: tirx.PrimFunc) -> list[list[int]] | None:
     """Return the parameters' shapes, or None where one is no tensor or has symbolic dims."""
     shapes = []
     for param in function.params:
