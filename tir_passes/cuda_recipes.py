@@ -7,7 +7,10 @@ import tvm
 from tvmpass.core.kernels import Kernel
 from tvmpass.core.options import Options
 
+from .cuda_fallback import cuda_fallback
 from .step import Step
+
+__all__ = ["CUDA_RECIPE_VERSION", "cuda_fallback", "cuda_steps"]
 
 CUDA_RECIPE_VERSION: dict[str, int] = {}
 """The version of each kernel kind's recipes for CUDA targets."""

@@ -27,6 +27,7 @@ from schedules.cpu.inline import is_guarded
 from schedules.cpu.loops import decompose_reductions
 from schedules.cpu.machine import vector_lanes_of
 from schedules.cpu.rows import runs_along
+from schedules.cuda.finish import finish_function as finish_cuda
 from tvmpass.core.decision import Refusal
 from tvmpass.core.errors import UsageError, nearest
 from tvmpass.core.kernels import Kernel, classify
@@ -111,6 +112,8 @@ def apply_recipe(recipe: Recipe, func: tirx.PrimFunc, target: tvm.target.Target)
 
 def finish(func: tirx.PrimFunc, target: tvm.target.Target, options: Options) -> tirx.PrimFunc:
     """Return ``func`` with what every kernel needs, scheduled or not."""
+    if target.kind.name == "cuda":
+        return finish_cuda(func)
     if any(tirx.buffer.is_buffer_var(p) and str(p.dtype) == "bfloat16" for p in func.params):
         # TVM rewrites bfloat16 kernels to compute in float32; vector math gives NaN after that.
         if all(block.init is None for block in walk_blocks(func)):
