@@ -40,12 +40,14 @@ def installed_rules() -> tuple[Rule, ...]:
 
 
 def __getattr__(name: str):
-    """Re-export the recipes and the packing of weights for `tvmpass.compile`."""
+    """Re-export the recipes, the fallback and the packing of weights for `tvmpass.compile`."""
     import schedules.cpu.pack
-    from tir_passes import recipes
+    from tir_passes import cuda_fallback, recipes
 
     if name == "packing":
         return schedules.cpu.pack.packing
+    if name == "cuda_fallback":
+        return cuda_fallback.cuda_fallback
     if name in ("apply_recipe", "finish", "parse_recipe", "recipes"):
         return getattr(recipes, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -207,7 +207,8 @@ def schedule_kernels(mod, job: Job):
         if not isinstance(function, tirx.PrimFunc):
             continue
         made = job.scheduler.schedule(function)
-        notes = [f"{recipe}: {refusal.code}" for recipe, refusal in made.refused]
+        notes = [made.note] if made.note else []
+        notes += [f"{recipe}: {refusal.code}" for recipe, refusal in made.refused]
         wrong = _verify_kernel(function, made, job)
         if wrong is not None:
             notes.append(f"{made.schedule}: {wrong.text()}")

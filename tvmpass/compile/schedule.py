@@ -13,7 +13,7 @@ import tvm
 import tvm_ffi
 from tvm import s_tir, tirx
 
-from tvmpass.catalogue import apply_recipe, finish, parse_recipe, recipes
+from tvmpass.catalogue import apply_recipe, cuda_fallback, finish, parse_recipe, recipes
 from tvmpass.core.decision import Estimate, Refusal, RefusalKind
 from tvmpass.core.errors import TvmpassError, last_line
 from tvmpass.core.kernels import Kernel, classify
@@ -37,6 +37,8 @@ class ScheduledKernel:
     estimate: Estimate
     refused: list[tuple[str, Refusal]] = field(default_factory=list)
     alternatives: list[dict[str, Any]] = field(default_factory=list)
+    note: str | None = None
+    """How a kernel without a recipe was scheduled, where there is a choice."""
 
 
 def canonical_kernel(function: tirx.PrimFunc) -> tirx.PrimFunc:
@@ -73,8 +75,7 @@ class Scheduler:
     def fallback(self, function: tirx.PrimFunc) -> ScheduledKernel:
         """Return ``function`` with only the mandatory steps: for a recipe found wrong."""
         plain = canonical_kernel(function)
-        made = finish(plain, self.target, self.options) if is_schedulable(plain) else plain
-        return self._result(classify(plain), structural_key(function), made, "fallback")
+        return self._fallback(plain, classify(plain), structural_key(function))
 
     def price_alternative(self, function: tirx.PrimFunc, made: ScheduledKernel) -> bool:
         """Put an estimate on the next recipe that applies; return whether there was one.
@@ -95,7 +96,7 @@ class Scheduler:
         kernel = classify(function)
         if not is_schedulable(function):
             # Written as plain loops (sorting, scatter): there is no block to schedule.
-            return self._result(kernel, key, function, "fallback")
+            return self._fallback(function, kernel, key)
         refused: list[tuple[str, Refusal]] = []
         made, used = None, None
         choices = [] if _is_empty(function) else recipes(kernel, self.target, self.options)
@@ -107,10 +108,23 @@ class Scheduler:
             made, used = result, recipe
             break
         if made is None:
-            made = finish(function, self.target, self.options)
-        result = self._result(kernel, key, made, "fallback" if used is None else f"library:{used}")
+            result = self._fallback(function, kernel, key)
+        else:
+            result = self._result(kernel, key, made, f"library:{used}")
         result.refused = refused
         result.alternatives = [{"recipe": str(r), "estimate": None} for r in choices if r is not used]
+        return result
+
+    def _fallback(self, function: tirx.PrimFunc, kernel: Kernel, key: str) -> ScheduledKernel:
+        note = None
+        if self.target.kind.name == "cuda":
+            made, note = cuda_fallback(function, self.target)
+        elif is_schedulable(function):
+            made = finish(function, self.target, self.options)
+        else:
+            made = function
+        result = self._result(kernel, key, made, "fallback")
+        result.note = note
         return result
 
     def _apply(self, recipe, function: tirx.PrimFunc) -> tirx.PrimFunc | Refusal:
