@@ -6,9 +6,13 @@ also a TVM pass: ``Sequential([TileMatmul(m=6, n=64)])``.
 """
 
 from .decompose_reduction import DecomposeReduction
+from .inline_epilogue import InlineEpilogue
 from .inline_neighbours import InlineNeighbours
 from .parallelize_outer import ParallelizeOuter
+from .pipeline_loads import PipelineLoads
 from .stage_padding import StagePadding
+from .stage_shared import StageShared
+from .tile_blocks import TileBlocks
 from .tile_conv import TileConv
 from .tile_elementwise import TileElementwise
 from .tile_matmul import TileMatmul
@@ -16,7 +20,9 @@ from .tile_reduce import TileReduce
 from .tile_rows import TileRows
 from .tile_window import TileWindow
 from .unroll_inner import UnrollInner
+from .unroll_registers import UnrollRegisters
 from .vectorize_inner import VectorizeInner
+from .vectorize_loads import VectorizeLoads
 from .vectorize_math import VectorizeMath
 
 RULES = (
@@ -33,4 +39,10 @@ RULES = (
     UnrollInner,
     DecomposeReduction,
     VectorizeMath,
+    InlineEpilogue,
+    TileBlocks,
+    StageShared,
+    VectorizeLoads,
+    PipelineLoads,
+    UnrollRegisters,
 )
