@@ -91,11 +91,20 @@ def build(
         progress("generating code")
     begin = time.perf_counter()
     with usual_tvm_passes():
-        compiled = compile_model(lowered, job.target, CompileCache(), job.plainer)
+        compiled = compile_model(
+            lowered,
+            job.target,
+            CompileCache(),
+            job.plainer,
+            fast_math=options.fast_math,
+            progress=progress,
+        )
     job.stage_ms["codegen"] = (time.perf_counter() - begin) * 1e3
     for entry in report.kernels:
         entry.code_bytes = compiled.code_bytes.get(entry.name)
         entry.symbol = compiled.symbols.get(entry.name)
+        if compiled.cuda is not None:
+            entry.cuda = compiled.cuda.reports.get(entry.symbol or "")
     artifact = Artifact(_metadata(mod, params, job.target), report, compiled=compiled)
     if options.verify == "numeric":
         from .verify_numeric import verify_model

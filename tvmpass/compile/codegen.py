@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import tvm
 import tvm_ffi
@@ -28,6 +28,9 @@ from tvmpass.version import VERSION
 
 from .compile_cache import CompileCache
 from .exact_floats import GUARD_VERSION, guard
+
+if TYPE_CHECKING:
+    from .cuda_build import CudaKernels
 
 NO_STORAGE_REWRITE = "tirx.disable_storage_rewrite"
 """TVM's StorageRewrite lets a stage write over the buffer it reads, element by element.
@@ -48,6 +51,7 @@ class Compiled:
     code_bytes: dict[str, int]
     cache_hits: int
     folder: Any = field(repr=False, default=None)
+    cuda: CudaKernels | None = field(repr=False, default=None)
 
 
 def compile_model(
@@ -55,11 +59,15 @@ def compile_model(
     target: tvm.target.Target,
     cache: CompileCache,
     fallback: Callable[[str, str], tirx.PrimFunc | None] = lambda kernel, error: None,
+    *,
+    fast_math: bool = False,
+    progress: Callable[[str], None] | None = None,
 ) -> Compiled:
     """Lower the scheduled module for the VM and compile its kernels.
 
     ``fallback(kernel, error)`` gives a plainer form of a kernel that could not
     be compiled, or None.  Raises `TvmpassError` naming a kernel without one.
+    ``fast_math`` and ``progress`` are for nvcc, where the target is CUDA.
     """
     symbols = {
         gv.name_hint: kernel_symbol(f, target)
@@ -79,13 +87,25 @@ def compile_model(
     def plainer(symbol: str, error: str) -> tirx.PrimFunc | None:
         return fallback(kernel_of[symbol], error) if symbol in kernel_of else None
 
-    objects, hits = _compile_all(functions, target, cache, Path(folder.name), plainer)
-    sizes = {name: objects[symbol].stat().st_size for name, symbol in symbols.items() if symbol in objects}
+    cuda: CudaKernels | None = None
+    if target.kind.name == "cuda":
+        from .cuda_build import compile_cuda
+
+        cuda = compile_cuda(
+            functions, kernel_of, target, cache, Path(folder.name), plainer, fast_math, progress
+        )
+        objects, hits = cuda.objects, cuda.cache_hits
+        sizes = {name: cuda.code_bytes[symbol] for name, symbol in symbols.items() if symbol in objects}
+    else:
+        objects, hits = _compile_all(functions, target, cache, Path(folder.name), plainer)
+        sizes = {
+            name: objects[symbol].stat().st_size for name, symbol in symbols.items() if symbol in objects
+        }
 
     def build_vm():
         return vm_build._vmlink(builder, target, None, "default", [], constants)
 
-    return Compiled(build_vm, list(objects.values()), symbols, sizes, hits, folder)
+    return Compiled(build_vm, list(objects.values()), symbols, sizes, hits, folder, cuda)
 
 
 def kernel_symbol(function: tirx.PrimFunc, target: tvm.target.Target) -> str:
@@ -227,4 +247,12 @@ def link(compiled: Compiled, output: Path, compiler: str, extra: Sequence[Path] 
     """Link VM code, constants, kernels and ``extra`` objects into one library."""
     executable = compiled.build_vm()
     addons = [str(p) for p in (*compiled.objects, *extra)]
-    executable.export_library(str(output), fcompile=Linker(compiler), addons=addons)
+    if compiled.cuda is None:
+        executable.export_library(str(output), fcompile=Linker(compiler), addons=addons)
+        return
+    from .cuda_pack import BLOCK_SYMBOL, add_cuda_modules, embed, module_block
+
+    with tempfile.TemporaryDirectory() as folder:
+        block = add_cuda_modules(module_block(executable.mod), compiled.cuda.modules)
+        source = embed(block, BLOCK_SYMBOL, Path(folder))
+        Linker(compiler)(str(output), [*addons, str(source)])

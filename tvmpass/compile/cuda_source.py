@@ -7,8 +7,10 @@ know (launch dimensions, dynamic shared memory) is read off the lowered TIR.
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Mapping
+import threading
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,6 +23,7 @@ from tvm.tirx.build import codegen_build, split_host_device_mods
 from tvmpass.core.cuda_arch import capability, target_arches
 
 from .codegen import kernel_config, may_go_in_place
+from .cuda_pack import cuda_modules, module_block
 from .exact_floats import guard
 
 ASYNC_COPY = "tirx.use_async_copy"
@@ -70,7 +73,8 @@ class CudaSource:
     ``host`` is the host module as TVM finishes it to machine code: one function
     with the packed calling convention.  ``entry`` is the same host code with the
     PrimFunc's own parameters: a sequence of ``tirx.call_ffi_kernel`` calls, whose
-    arguments are those of the kernel, then its launch parameters.
+    arguments are those of the kernel, then its launch parameters.  ``table`` is
+    how TVM's runtime calls the kernels, in its own form (`cuda_pack`).
     """
 
     name: str
@@ -78,6 +82,7 @@ class CudaSource:
     kernels: tuple[DeviceKernel, ...]
     host: tvm.IRModule = field(repr=False)
     entry: tirx.PrimFunc = field(repr=False)
+    table: bytes = field(repr=False, default=b"")
 
 
 def emit_cuda(func: tirx.PrimFunc, target: tvm.target.Target, name: str) -> CudaSource:
@@ -93,13 +98,14 @@ def emit_cuda(func: tirx.PrimFunc, target: tvm.target.Target, name: str) -> Cuda
         pipeline, _, finish_device = tirx.get_tir_pipeline("s_tir")
         module = pipeline(tirx.transform.BindTarget(target)(module))
         host, devices = split_host_device_mods(module)
-        texts, kernels = [], []
-        for device_target, device in devices.items():
-            finished = finish_device()(device)
-            texts.append(codegen_build(finished, device_target).inspect_source())
-            kernels += [_kernel(v.name_hint, f) for v, f in device.functions_items() if _is_launched(f)]
+        kernels = [_kernel(v.name_hint, f) for v, f in module.functions_items() if _is_launched(f)]
+        source, table = "", b""
+        for device_target, device in devices.items():  # one: a function has one target
+            with _without_compiling():
+                made = codegen_build(finish_device()(device), device_target)
+            source, table = made.inspect_source(), cuda_modules(module_block(made))[0].table
     kernels.sort(key=lambda kernel: (len(kernel.name), kernel.name))
-    return CudaSource(name, "\n".join(texts), tuple(kernels), host, before_packing.module[name])
+    return CudaSource(name, source, tuple(kernels), host, before_packing.module[name], table)
 
 
 def evaluate(expression: Any, scalars: Mapping[str, int]) -> int:
@@ -121,6 +127,25 @@ def _context(func: tirx.PrimFunc, target: tvm.target.Target, instrument: Any):
     if all(capability(arch) >= 80 for arch in target_arches(target)):
         config[ASYNC_COPY] = True
     return tvm.transform.PassContext(opt_level=3, config=config, instruments=[instrument])
+
+
+_COMPILE_HOOK = "tvm_callback_cuda_compile"
+_hook = threading.RLock()
+
+
+@contextlib.contextmanager
+def _without_compiling() -> Iterator[None]:
+    """Keep TVM from compiling CUDA text, which it does wherever a driver is installed."""
+    if tvm.get_global_func("ffi.Module.create.cuda", allow_missing=True) is None:
+        yield
+        return
+    with _hook:
+        usual = tvm.get_global_func(_COMPILE_HOOK)
+        tvm_ffi.register_global_func(_COMPILE_HOOK, lambda _source: b"", override=True)
+        try:
+            yield
+        finally:
+            tvm_ffi.register_global_func(_COMPILE_HOOK, usual, override=True)
 
 
 @pass_instrument

@@ -35,6 +35,14 @@ _QUESTION_SECONDS = 60
 """How long nvcc may take to tell its version: a wrapper that waits for something is broken."""
 
 
+class UnitError(TvmpassError):
+    """The compiler refused one unit: its name, and the compiler's first error."""
+
+    def __init__(self, unit: str, reason: str):
+        super().__init__(f"nvcc failed for kernel {unit}: {reason}")
+        self.unit, self.reason = unit, reason
+
+
 @dataclass(frozen=True)
 class Nvcc:
     """One nvcc: its file, its version such as ``13.0.88``, and the toolkit's root folder.
@@ -116,7 +124,7 @@ def compile_units(
 
     ``arches`` is a sequence such as ``("sm_80", "sm_90")``; ``threads`` how many
     units are compiled at a time (default: one per CPU); ``progress`` is called
-    with a line after each.  Raises `TvmpassError` naming the unit and the first
+    with a line after each.  Raises `UnitError` naming the unit and the first
     error of the compiler.
     """
     check_architectures(nvcc, arches)
@@ -232,7 +240,7 @@ def _compile(name: str, source: str, flags, nvcc: Nvcc, compiler: str, folder: P
         command = [nvcc.path, "-fatbin", "-ccbin", compiler, *flags, "-o", output, text]
         done = _run([str(part) for part in command], folder=Path(own))
         if done.returncode or not output.is_file():
-            raise TvmpassError(f"nvcc failed for kernel {name}: {_first_error(done.stderr or done.stdout)}")
+            raise UnitError(name, _first_error(done.stderr or done.stdout))
         return Unit(output.read_bytes(), parse_resources(done.stderr + done.stdout))
 
 
