@@ -60,8 +60,9 @@ class Case:
 
     def bytes(self) -> int:
         """Return the bytes of all inputs and of the output."""
-        inputs = self.arrays()
-        return sum(a.nbytes for a in inputs) + self.wanted(inputs).size * numpy_dtype(self.dtype).itemsize
+        made = self.module()["main"].ret_ty
+        output = ([int(extent) for extent in made.shape.values], str(made.dtype))
+        return sum(math.prod(shape) * numpy_dtype(dtype).itemsize for shape, dtype in (*self.inputs, output))
 
 
 def numpy_dtype(name: str) -> np.dtype:
@@ -218,9 +219,7 @@ def matmul(size: str, dtype: str) -> Case:
         f"matmul-{dtype}",
         "matmul",
         dtype,
-        lambda x, w, bias: op.nn.gelu_tanh(
-            op.add(op.multiply(op.matmul(x, w), _scalar(scale, dtype)), bias)
-        ),
+        lambda x, w, bias: op.nn.gelu_tanh(op.add(op.multiply(op.matmul(x, w), _scalar(scale, dtype)), bias)),
         (((m, k), dtype), ((k, n), dtype), ((n,), dtype)),
         lambda x, w, bias: _gelu_tanh((x @ w) * scale + bias),
         flops=2.0 * m * n * k,
@@ -402,4 +401,3 @@ FAMILIES: tuple[tuple[Callable[[str, str], Case], tuple[str, ...]], ...] = (
     (max_pool, F32),
     (scan, F32),
 )
-
