@@ -23,9 +23,6 @@ SMALL, LARGE = "small", "large"
 FLOAT_TOLERANCE = {"float32": 1e-5, "float16": 4e-3, "bfloat16": 3e-2}
 """Largest error over the largest value wanted: some ten roundings of the result's own type."""
 
-Body = Callable[..., relax.Expr]
-Reference = Callable[..., np.ndarray]
-
 
 @dataclass(frozen=True)
 class Case:
@@ -37,9 +34,9 @@ class Case:
     name: str
     family: str
     dtype: str
-    body: Body
+    body: Callable[..., relax.Expr]
     inputs: tuple[tuple[tuple[int, ...], str], ...]
-    reference: Reference
+    reference: Callable[..., np.ndarray]
     flops: float
     draw: Callable[[np.random.Generator], list[np.ndarray]] | None = None
 
@@ -164,7 +161,7 @@ def reduce_rows(size: str, dtype: str) -> Case:
 
 
 def reduce_columns(size: str, dtype: str) -> Case:
-    """Mean along the first dim: neighbouring threads read neighbouring columns."""
+    """Maximum along the first dim: neighbouring threads read neighbouring columns."""
     m, n = (65, 77) if size == SMALL else (4096, 8192)
     return Case(
         f"reduce-columns-{dtype}",

@@ -332,10 +332,10 @@ def records(run: Run, device: str) -> int:
     command += ["--minutes", f"{max(0.1, (seconds - 10) / 60):.2f}"]
     with open(run.out / "records.txt", "w", encoding="utf-8") as log:
         code = limited(command, seconds, log)
-    lines = sum(1 for _ in open(path, encoding="utf-8")) - 1 if path.exists() else 0
-    run.summary["records"] = {"file": path.name, "records": max(0, lines)}
-    run.say(f"{max(0, lines)} records")
-    if code not in (0, None) or lines < 1:
+    count = max(0, len(path.read_text(encoding="utf-8").splitlines()) - 1) if path.exists() else 0
+    run.summary["records"] = {"file": path.name, "records": count}
+    run.say(f"{count} records")
+    if code not in (0, None) or not count:
         run.summary["notes"].append("collecting records failed; records.txt says why")
         return 1
     return 0

@@ -19,7 +19,12 @@ from .parameters import (
 @click.command()
 @click.argument("model", type=click.Path())
 @click.option("-o", "--output", required=True, type=click.Path(), help="The library to write (model.so).")
-@click.option("--target", default="llvm", show_default=True, help="What to compile for; llvm is this CPU.")
+@click.option(
+    "--target",
+    default="llvm",
+    show_default=True,
+    help="What to compile for: llvm is this CPU, cuda:sm_80,sm_90 NVIDIA devices of these architectures.",
+)
 @shape_option
 @click.option("--params", type=click.Path(), help="Parameters, where the model keeps them in a file apart.")
 @click.option(
@@ -56,6 +61,7 @@ def build(
     \b
     Example:
       tvmpass build model.onnx -o model.so --shape x:1,3,224,224 --report model.json
+      tvmpass build model.onnx -o model.so --shape x:1,3,224,224 --target cuda:sm_80,sm_90
 
     A dimension given as a word stays open: --shape x:n,3,224,224 builds one
     library for every n.
@@ -125,7 +131,17 @@ def _summary(report, output: str, report_path: str | None) -> str:
     rows = report.rules.values()
     matched, applied = (sum(row[key] for row in rows) for key in ("matched", "applied"))
     kernels, sites = counted(len(report.kernels), "kernel"), counted(matched, "matched site")
-    text = f"{output}: {kernels}; rules applied at {applied} of {sites}"
+    text = f"{output}: {kernels}{_on_devices(report)}; rules applied at {applied} of {sites}"
     if report_path and report_path != "-":
         text += f"; tvmpass explain {report_path} tells more"
     return text
+
+
+def _on_devices(report) -> str:
+    """Say for a CUDA build how many kernels are fallbacks and how many spill registers."""
+    compiled = [k for k in report.kernels if k.cuda]
+    if not compiled:
+        return ""
+    fallbacks = sum(k.schedule.startswith("fallback") for k in compiled)
+    spilling = sum(any(found["spill_bytes"] for found in k.cuda.values()) for k in compiled)
+    return f" ({fallbacks} by the fallback, {spilling} with spills)"

@@ -77,6 +77,10 @@ def _device_of(library, wanted: str | None) -> str:
     own = "cpu" if library.metadata.kind == "llvm" else library.metadata.kind
     if wanted not in (None, own):
         raise UsageError(f"--device {wanted}: the artifact was built for {library.metadata.target}")
+    if own == "cuda":
+        from tvmpass.core.cuda_probe import require
+
+        require()
     return own
 
 

@@ -32,6 +32,7 @@ def page(document: dict[str, Any]) -> str:
         rules=document["rules"],
         decisions=[_decision(d, document) for d in document["decisions"]],
         kernels=[_kernel(k) for k in words.by_cost(document["kernels"])],
+        has_cuda=any(k.get("cuda") for k in document["kernels"]),
     )
 
 
@@ -66,5 +67,7 @@ def _kernel(kernel: dict) -> dict[str, Any]:
             for a in kernel.get("alternatives", ())
         ],
         "bytes": kernel.get("code_bytes"),
+        "cuda": words.resources(kernel),
+        "occupancy": min((found["occupancy"] for found in (kernel.get("cuda") or {}).values()), default=""),
         "origin": kernel["origin"],
     }

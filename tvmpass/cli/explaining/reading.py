@@ -31,6 +31,7 @@ _NEEDED: Mapping[str, type] = {
 }
 _DECISION = ("rule", "function", "site", "origin", "outcome")
 _KERNEL = ("name", "kind", "origin", "schedule")
+_RESOURCES = ("registers", "static_shared_bytes", "dynamic_shared_bytes", "spill_bytes", "occupancy")
 
 
 def read_report(path: str) -> dict[str, Any]:
@@ -79,9 +80,18 @@ def _check(path: str, document: Any) -> None:
             missing = [key for key in keys if not isinstance(entry, dict) or key not in entry]
             if missing:
                 raise wrong(f"{where}[{index}] has no {missing[0]!r}")
+    for index, kernel in enumerate(document["kernels"]):
+        found = kernel.get("cuda") or {}
+        rows = list(found.values()) if isinstance(found, dict) else [None]
+        if not all(isinstance(row, dict) and _numbers(row, _RESOURCES) for row in rows):
+            raise wrong(f"kernels[{index}]: 'cuda' does not give {', '.join(_RESOURCES)} per architecture")
     for index, decision in enumerate(document["decisions"]):
         if decision["outcome"] not in OUTCOMES:
             raise wrong(f"decisions[{index}] has the unknown outcome {decision['outcome']!r}")
+
+
+def _numbers(row: dict, keys: tuple[str, ...]) -> bool:
+    return all(isinstance(row.get(key), (int, float)) for key in keys)
 
 
 def select(

@@ -32,6 +32,9 @@ SCHEDULE_WORDS = {
     "fallback": "left as lowered",
 }
 
+CUDA_FALLBACK = "scheduled by the fallback"
+"""Instead of "left as lowered": on CUDA a kernel without a recipe is still bound to threads."""
+
 SHOWN_KERNELS = 12
 SHOWN_ALTERNATIVES = 2
 SHOWN_PLACES = 3
@@ -195,10 +198,46 @@ def kernels_line(document: dict[str, Any]) -> str:
     costs = [(mean_of(k.get("predicted_us")), k.get("calls", 1)) for k in kernels]
     known = [mean * number for mean, number in costs if mean is not None]
     kinds = Counter(k["schedule"].partition(":")[0] for k in kernels)
-    how = ", ".join(f"{number} {SCHEDULE_WORDS.get(kind, kind)}" for kind, number in sorted(kinds.items()))
+    how = ", ".join(f"{number} {_scheduled(kind, document)}" for kind, number in sorted(kinds.items()))
     total = f", predicted {sum(known):.4g} us in all" if known else ""
     head = f"{counted(len(kernels), 'kernel')}, called {counted(calls, 'time')} in one run{total}"
     return f"{head}; schedules: {how}."
+
+
+def _scheduled(how: str, document: dict) -> str:
+    if how == "fallback" and document["target"].startswith("cuda"):
+        return CUDA_FALLBACK
+    return SCHEDULE_WORDS.get(how, how)
+
+
+def resources(kernel: dict[str, Any]) -> list[str]:
+    """Say what a kernel takes of each CUDA architecture that it was compiled for, one line each."""
+    return [f"{arch}: {_taken(found)}" for arch, found in (kernel.get("cuda") or {}).items()]
+
+
+def _taken(found: dict[str, Any]) -> str:
+    static, dynamic = found["static_shared_bytes"], found["dynamic_shared_bytes"]
+    shared = f"{static + dynamic} bytes shared"
+    if dynamic:
+        shared += f" ({dynamic} of them dynamic)"
+    spills = f"spills {found['spill_bytes']} bytes" if found["spill_bytes"] else "no spills"
+    return f"{found['registers']} registers, {shared}, {spills}, occupancy {found['occupancy']:.0%}"
+
+
+def on_devices(document: dict[str, Any]) -> list[str]:
+    """Sum up a CUDA build: per architecture its kernels, and which of them spill registers."""
+    by_arch: dict[str, list[dict]] = defaultdict(list)
+    for kernel in document["kernels"]:
+        for arch, found in (kernel.get("cuda") or {}).items():
+            by_arch[arch].append({"name": kernel["name"], **found})
+    lines = []
+    for arch, rows in by_arch.items():
+        spilling = [row["name"] for row in rows if row["spill_bytes"]]
+        least = min(row["occupancy"] for row in rows)
+        text = f"{some(spilling)} spill registers" if spilling else "no kernel spills registers"
+        most = max(row["registers"] for row in rows)
+        lines.append(f"On {arch}: {text}; at most {most} registers, least occupancy {least:.0%}.")
+    return lines
 
 
 def by_cost(kernels: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -215,6 +254,7 @@ def remarks(document: dict[str, Any]) -> list[str]:
         + ".",
         f"Verified to the level {verify.get('level', '?')}: {verify.get('checked', 0)} checked, "
         f"{verify.get('not_checked', 0)} not checked.",
+        *on_devices(document),
     ]
     if document.get("disabled"):
         lines.append("Disabled rules: " + ", ".join(document["disabled"]) + ".")
@@ -243,9 +283,10 @@ def _kernel_blocks(document: dict, limit: int | None) -> str:
         lines.append(f"{kernel['name']}: {kernel['kind']}{times}{predicted}")
         lines.append(f"    from {some(kernel['origin'])}" if kernel["origin"] else "    from no source node")
         how, _, recipe = kernel["schedule"].partition(":")
-        lines.append(f"    {SCHEDULE_WORDS.get(how, how)}{': ' + recipe if recipe else ''}")
+        lines.append(f"    {_scheduled(how, document)}{': ' + recipe if recipe else ''}")
         if kernel.get("note"):
             lines.append(f"    note: {kernel['note']}")
+        lines += [f"    {line}" for line in resources(kernel)]
         others = kernel.get("alternatives", ())
         shown = others if limit is None else others[:SHOWN_ALTERNATIVES]
         for other in shown:
