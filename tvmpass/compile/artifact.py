@@ -89,22 +89,39 @@ class Artifact:
     ``report`` is the `Report` of the build.
     """
 
-    def __init__(self, metadata: Metadata, report: Report, *, compiled: Compiled | None = None, library=None):
+    def __init__(
+        self,
+        metadata: Metadata,
+        report: Report,
+        *,
+        compiled: Compiled | None = None,
+        path: Path | None = None,
+    ):
         self.metadata = metadata
         self.report = report
+        self.path = path
+        """The file it was loaded from; None for one built in this process."""
         self._compiled = compiled
-        self._library = library
 
     @cached_property
     def executable(self):
-        """The TVM module that a `relax.VirtualMachine` runs, linked on first use."""
-        if self._library is not None:
-            return self._library
+        """The TVM module that a `relax.VirtualMachine` runs, linked or loaded on first use.
+
+        Raises `TvmpassError` for a CUDA artifact where CUDA modules cannot be loaded.
+        """
+        if self.metadata.kind == "cuda":
+            self._need("CUDA runtime")
+        if self.path is not None:
+            return _load(self.path)
         with tempfile.TemporaryDirectory() as folder, quiet():
             output = Path(folder) / "model.so"
             self._link(output)
             # The loader maps the file; it may go once it is open.
-            return tvm.runtime.load_module(str(output))
+            return _load(output)
+
+    def load(self) -> None:
+        """Link or load the executable now, not at the first run."""
+        _ = self.executable
 
     def _link(self, output: Path, extra: Sequence[Path] = ()) -> None:
         if self._compiled is None:
@@ -115,6 +132,24 @@ class Artifact:
             raise
         except Exception as error:  # TVM raises several classes
             raise TvmpassError(f"linking failed: {last_line(error)}") from error
+
+    def _need(self, what: str) -> None:
+        """Raise `TvmpassError` where the CUDA runtime, or a fitting device, is missing."""
+        from .cuda_runtime import check_device, ensure_cuda_runtime
+
+        try:
+            with quiet():
+                ensure_cuda_runtime()
+                if what == "device":
+                    check_device(self.arches)
+        except TvmpassError as error:
+            raise TvmpassError(f"{self.path or 'the artifact'} was built for CUDA: {error}") from None
+
+    @property
+    def arches(self) -> tuple[str, ...]:
+        """The CUDA architectures it holds code for; none where it runs on the CPU."""
+        _, _, detail = self.metadata.target.partition(":")
+        return tuple(detail.split(",")) if self.metadata.kind == "cuda" else ()
 
     @property
     def input_info(self) -> tuple[InputInfo, ...]:
@@ -127,11 +162,17 @@ class Artifact:
     def vm(self, device: Any = None) -> relax.VirtualMachine:
         """Return a new virtual machine on ``device`` (default: the target's first)."""
         if device is None:
-            device = tvm.cpu() if self.metadata.kind == "llvm" else tvm.device(self.metadata.kind, 0)
+            device = self._device
         elif isinstance(device, str):
             device = tvm.device(device, 0)
+        if self.metadata.kind == "cuda":
+            self._need("device")
         with quiet():
             return relax.VirtualMachine(self.executable, device)
+
+    @property
+    def _device(self):
+        return tvm.cpu() if self.metadata.kind == "llvm" else tvm.device(self.metadata.kind, 0)
 
     @cached_property
     def _default_vm(self) -> relax.VirtualMachine:
@@ -146,9 +187,8 @@ class Artifact:
         """
         arguments = self.check_inputs({**(inputs or {}), **named})
         vm = self._default_vm
-        device = getattr(vm, "_device", [tvm.cpu()])[0] if self.metadata.kind != "llvm" else tvm.cpu()
         try:
-            result = vm["main"](*[tvm.runtime.tensor(a, device) for a in arguments])
+            result = vm["main"](*[tvm.runtime.tensor(a, self._device) for a in arguments])
         except Exception as error:  # TVM raises several classes from inside the VM
             raise TvmpassError(f"running the model failed: {last_line(error)}") from error
         return flatten(result)
@@ -187,7 +227,8 @@ def load_artifact(path: str | os.PathLike) -> Artifact:
     """Load an exported artifact. This runs the file's code once its header is accepted.
 
     Raises `TvmpassError` for a file that tvmpass did not write, that is cut
-    short, or that needs CPU features this machine lacks.
+    short, or that needs CPU features this machine lacks.  A CUDA artifact is
+    only read and checked here, on any machine; it is loaded when it is run.
     """
     path = Path(path)
     data = _read_metadata(path)
@@ -204,12 +245,22 @@ def load_artifact(path: str | os.PathLike) -> Artifact:
             f"{path} was built for {metadata.target} and needs {', '.join(missing)}, "
             "which this CPU does not have; build again with --target llvm"
         )
+    artifact = Artifact(metadata, report, path=path)
+    if metadata.kind == "cuda":
+        from .cuda_library import check_library
+
+        check_library(path, artifact.arches)
+    else:
+        artifact.load()
+    return artifact
+
+
+def _load(path: Path):
     try:
         with quiet():
-            module = tvm.runtime.load_module(str(path.resolve()))
-    except Exception as error:
+            return tvm.runtime.load_module(str(path.resolve()))
+    except Exception as error:  # TVM raises several classes
         raise TvmpassError(f"{path} cannot be loaded: {last_line(error)}") from error
-    return Artifact(metadata, report, library=module)
 
 
 def _read_metadata(path: Path) -> dict[str, Any]:

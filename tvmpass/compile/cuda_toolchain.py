@@ -86,7 +86,7 @@ def find_nvcc() -> Nvcc:
     ``cuda``, then on ``PATH``.
     """
     named = [os.environ[name] for name in ("CUDA_HOME", "CUDA_PATH") if os.environ.get(name)]
-    for folder in [*map(Path, named), *_wheel_folders()]:
+    for folder in [*map(Path, named), *wheel_folders()]:
         path = folder / "bin" / "nvcc"
         if path.is_file():
             return _examine(path)
@@ -167,7 +167,7 @@ def host_compiler() -> str:
     raise TvmpassError(f"nvcc and linking an artifact need a C++ compiler: {cure}")
 
 
-def _wheel_folders() -> list[Path]:
+def wheel_folders() -> list[Path]:
     """Return the toolkit folders that NVIDIA's wheels install, newest major version first."""
     spec = importlib.util.find_spec("nvidia")
     roots = list(spec.submodule_search_locations or ()) if spec is not None else []
