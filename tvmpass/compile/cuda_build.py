@@ -65,7 +65,7 @@ def compile_cuda(
 
     def emit(symbol: str, function: tirx.PrimFunc) -> None:
         try:
-            sources[symbol] = _emit(function, target, symbol)
+            sources[symbol] = emit_cuda(function, target, symbol)
         except Exception as error:  # TVM raises several classes
             replace(symbol, last_line(error), error)
 
@@ -110,13 +110,6 @@ def compile_cuda(
         if symbol not in replaced:
             cache.store(symbol, path)
     return made
-
-
-def _emit(function: tirx.PrimFunc, target: tvm.target.Target, symbol: str) -> CudaSource:
-    source = emit_cuda(function, target, symbol)
-    if not source.kernels:
-        raise TvmpassError("no loop of it is bound to the threads of a device")
-    return source
 
 
 def _compile_launcher(source: CudaSource, target: tvm.target.Target, path: Path) -> None:

@@ -21,12 +21,14 @@ from tvm.ir.instrument import pass_instrument
 from tvm.tirx.build import codegen_build, split_host_device_mods
 
 from tvmpass.core.cuda_arch import capability, target_arches
+from tvmpass.core.errors import TvmpassError
 
 from .codegen import kernel_config, may_go_in_place
 from .cuda_pack import cuda_modules, module_block
 from .exact_floats import guard
 
 ASYNC_COPY = "tirx.use_async_copy"
+_ASYNC_STAGES = "software_pipeline_async_stages"
 _AXES = ("x", "y", "z")
 _DEVICE_LAUNCH = 2
 """TVM's calling convention of functions that host code launches on a device."""
@@ -89,12 +91,15 @@ def emit_cuda(func: tirx.PrimFunc, target: tvm.target.Target, name: str) -> Cuda
     """Lower a scheduled PrimFunc for a CUDA ``target`` to CUDA text and host code.
 
     Device kernels are called ``name_kernel``, ``name_kernel_1`` and so on.
-    Floats keep their arithmetic as written (`exact_floats.guard`).  What TVM
+    Floats keep their arithmetic as written (`exact_floats.guard`).  Raises
+    `TvmpassError` for a function that is not wholly bound to threads; what TVM
     cannot lower raises its own error.
     """
     before_packing = _Before("MakePackedAPI")
-    with _context(func, target, before_packing), target:
-        module = tvm.IRModule({name: guard(func).with_attr("global_symbol", name)})
+    asynchronous = all(capability(arch) >= 80 for arch in target_arches(target))
+    func = guard(func if asynchronous else _without_async_copies(func))
+    with _context(func, asynchronous, before_packing), target:
+        module = tvm.IRModule({name: func.with_attr("global_symbol", name)})
         pipeline, _, finish_device = tirx.get_tir_pipeline("s_tir")
         module = pipeline(tirx.transform.BindTarget(target)(module))
         host, devices = split_host_device_mods(module)
@@ -105,7 +110,9 @@ def emit_cuda(func: tirx.PrimFunc, target: tvm.target.Target, name: str) -> Cuda
                 made = codegen_build(finish_device()(device), device_target)
             source, table = made.inspect_source(), cuda_modules(module_block(made))[0].table
     kernels.sort(key=lambda kernel: (len(kernel.name), kernel.name))
-    return CudaSource(name, source, tuple(kernels), host, before_packing.module[name], table)
+    entry = before_packing.module[name]
+    _check_host(entry)
+    return CudaSource(name, source, tuple(kernels), host, entry, table)
 
 
 def evaluate(expression: Any, scalars: Mapping[str, int]) -> int:
@@ -122,11 +129,38 @@ def evaluate(expression: Any, scalars: Mapping[str, int]) -> int:
     return int(tvm.sym.Analyzer().simplify(known))
 
 
-def _context(func: tirx.PrimFunc, target: tvm.target.Target, instrument: Any):
+def _context(func: tirx.PrimFunc, asynchronous: bool, instrument: Any):
     config = kernel_config(in_place=not may_go_in_place(func))
-    if all(capability(arch) >= 80 for arch in target_arches(target)):
+    if asynchronous:
         config[ASYNC_COPY] = True
     return tvm.transform.PassContext(opt_level=3, config=config, instruments=[instrument])
+
+
+def _without_async_copies(func: tirx.PrimFunc) -> tirx.PrimFunc:
+    """Return ``func`` with pipelines that copy as devices before sm_80 can: and wait.
+
+    TVM would emit commit and wait instructions that those do not have.
+    """
+
+    def plain(loop):
+        if _ASYNC_STAGES not in loop.annotations:
+            return loop
+        kept = {key: value for key, value in loop.annotations.items() if key != _ASYNC_STAGES}
+        return tirx.For(
+            loop.loop_var, loop.min, loop.extent, loop.kind, loop.body, loop.thread_binding, kept, loop.step
+        )
+
+    return func.with_body(tvm_ffi.structural_map(func.body, [(tirx.For, plain)], order="post"))
+
+
+def _check_host(entry: tirx.PrimFunc) -> None:
+    """Raise `TvmpassError` where host code would touch the device's memory: TVM lets it."""
+
+    touched: list[Any] = []
+    visitors = [(kind, touched.append) for kind in (tvm.ir.TensorLoad, tirx.BufferStore)]
+    tvm_ffi.structural_walk(entry.body, visitors)
+    if touched:
+        raise TvmpassError("a loop of the kernel is not bound to the device's blocks and threads")
 
 
 _COMPILE_HOOK = "tvm_callback_cuda_compile"
