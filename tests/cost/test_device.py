@@ -3,7 +3,7 @@
 import pytest
 import tvm
 
-from tvmpass.cost.device import Device, device_class, split_class
+from tvmpass.cost.device import Device, device_class, is_device_class, split_class
 
 
 def _cpu(mcpu, **more):
@@ -37,8 +37,9 @@ def test_threads_are_part_of_the_class():
 
 def test_cuda_class_is_the_arch():
     target = tvm.target.Target({"kind": "cuda", "arch": "sm_90"})
-    assert device_class(target, 8) == "sm_90"
-    assert split_class("sm_90") == ("sm_90", 1)
+    assert device_class(target, 8) == "cuda-sm_90"
+    assert split_class("cuda-sm_90") == ("cuda-sm_90", 1)
+    assert is_device_class("cuda-sm_90") and not is_device_class("cuda-sm_1") and not is_device_class(3)
 
 
 def test_facts_follow_the_target():

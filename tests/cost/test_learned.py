@@ -140,7 +140,7 @@ def test_prediction_is_quick(result):
 
 
 def test_another_thread_count_is_reached_through_the_analytic_ratio(result):
-    two = CostModel(result.model.document, threads=2)
+    two = CostModel(result.model.document, units=2)
     x = vector(20_000.0, 20_000.0)
     one, other = result.model.latency(x), two.latency(x)
     assert other.mean == pytest.approx(one.mean, rel=1e-6)  # parallel extent 1: nothing to gain
@@ -152,7 +152,7 @@ def test_another_thread_count_is_reached_through_the_analytic_ratio(result):
 def test_shipped_model_is_found_by_instruction_set(result, tmp_path):
     result.model.save(tmp_path / f"{CLASS}.model.json")
     assert shipped_model(CLASS, tmp_path).id == result.model.id
-    assert shipped_model("x86-64-v3-t4", tmp_path).threads == 4
+    assert shipped_model("x86-64-v3-t4", tmp_path).units == 4
     assert shipped_model("x86-64-v4-t1", tmp_path) is None
     assert shipped_model("x86-64-v3-vnni-t1", tmp_path) is None
 

@@ -12,10 +12,11 @@ import tvm
 from tvmpass.core.decision import Estimate
 from tvmpass.core.errors import TvmpassError
 from tvmpass.core.options import Options
-from tvmpass.cost.analytic import analytic_us
-from tvmpass.cost.device import Device, device_class
-from tvmpass.cost.features import features
+from tvmpass.cost.device import device_class
+from tvmpass.cost.hardware import CUDA, hardware_of, target_device
 from tvmpass.cost.learned import CostModel, shipped_model
+
+ABSTAINED = "abstained→analytic"
 
 
 class Latency:
@@ -23,17 +24,18 @@ class Latency:
 
     def __init__(self, target: tvm.target.Target, options: Options):
         self.target = target
-        self.device = Device.of(target, options.threads)
+        self.device = target_device(target, options.threads)
         self.device_class = device_class(target, options.threads)
-        self.model = _find_model(options, self.device_class)
+        self.hardware = hardware_of(self.device_class)
+        self.model = _find_model(options, self.device_class, self.device)
 
     @property
     def source(self) -> str:
-        return f"learned:{self.model.id}" if self.model is not None else "analytic"
+        return f"learned:{self.model.id}" if self.model is not None else self.hardware.analytic
 
     def features(self, function) -> Any:
         """Return the feature vector of a scheduled PrimFunc."""
-        return features(function, self.target)
+        return self.hardware.features(function, self.target)
 
     def kernel(self, x, kind: str) -> Estimate:
         """Return the time of one kernel in µs, launch included."""
@@ -41,7 +43,7 @@ class Latency:
             learned = self.model.latency(x, kind)
             if learned is not None:
                 return learned
-        return Estimate.exact(self._fallback, analytic_us(x, self.device))
+        return Estimate.exact(self._fallback, self.hardware.analytic_us(x, self.device))
 
     def group(
         self, fused: Sequence[Any], parts: Sequence[Any], parts_mean: float, kinds: Sequence[str]
@@ -57,26 +59,35 @@ class Latency:
 
     @property
     def _fallback(self) -> str:
-        return "analytic" if self.model is None else "abstained→analytic"
+        return self.hardware.analytic if self.model is None else ABSTAINED
 
 
 def add(estimates: Sequence[Estimate]) -> Estimate:
     """Return the sum; its source is the least certain of the parts'."""
     if not estimates:
         return Estimate.exact("analytic", 0.0)
-    rank = {"abstained→analytic": 2, "analytic": 1}
-    source = max((e.source for e in estimates), key=lambda s: rank.get(s, 0))
+    source = max((e.source for e in estimates), key=_uncertainty)
     return Estimate(
         source, sum(e.low for e in estimates), sum(e.mean for e in estimates), sum(e.high for e in estimates)
     )
 
 
-def _find_model(options: Options, wanted: str) -> CostModel | None:
+def _uncertainty(source: str) -> int:
+    if source == ABSTAINED:
+        return 2
+    return 1 if source.startswith("analytic") else 0
+
+
+def _find_model(options: Options, wanted: str, device: Any) -> CostModel | None:
     if options.cost_model == "analytic":
         return None
+    hardware = hardware_of(wanted)
     if options.cost_model == "auto":
-        return shipped_model(wanted)
+        return shipped_model(wanted, sms=device.sms if hardware is CUDA else None)
     path = Path(options.cost_model)
     if not path.is_file():
         raise TvmpassError(f"tvmpass.cost_model: no such file: {path}")
-    return CostModel.load(path)
+    model = CostModel.load(path)
+    if model.hardware is not hardware:
+        raise TvmpassError(f"tvmpass.cost_model: {path} is of {model.device_class}, the target is {wanted}")
+    return model

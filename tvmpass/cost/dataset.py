@@ -12,7 +12,7 @@ import json
 import math
 import os
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,14 +21,17 @@ import numpy as np
 
 from tvmpass.core.errors import TvmpassError
 
-from .device import split_class
-from .features import FEATURE_NAMES, FEATURE_VERSION
+from .device import is_cuda_class, split_class
+from .hardware import Hardware, hardware_of
 
 SCHEMA = 1
 MAX_LINE_BYTES = 1 << 18
 MAX_FILE_BYTES = 1 << 29
 MAX_PROBLEMS = 20
 """Messages kept per file; the rest are counted."""
+
+SIMULATED = "sim"
+"""The header's ``device`` where times come from `simulated.SimulatedDevice`."""
 
 STATUSES = ("ok", "crash", "timeout", "memory", "wrong")
 ROLES = ("candidate0", "candidate", "train")
@@ -60,9 +63,15 @@ class Alternative:
 
 @dataclass
 class Dataset:
-    """The usable lines of some record files, in file order, and what was skipped."""
+    """The usable lines of some record files, in file order, and what was skipped.
+
+    ``facts`` are what the first file says of its device; ``simulated`` where the
+    records come from `simulated.SimulatedDevice`.
+    """
 
     device_class: str
+    simulated: bool = False
+    facts: dict[str, Any] = field(default_factory=dict)
     kernels: list[KernelRecord] = field(default_factory=list)
     alternatives: list[Alternative] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
@@ -86,7 +95,7 @@ def header(device_class: str, tvm_version: str, tvmpass_version: str, **extra: A
         "tvmpass": tvmpass_version,
         "tvm": tvm_version,
         "device_class": device_class,
-        "feature_version": FEATURE_VERSION,
+        "feature_version": hardware_of(device_class).feature_version,
         **extra,
     }
 
@@ -95,28 +104,52 @@ def read(paths: Iterable[str | os.PathLike], device_class: str) -> Dataset:
     """Read the records of ``device_class`` from ``paths``, in order.
 
     Where no file holds that very class, files of the same instruction set with
-    another thread count stand in.  A kernel that failed is left out.  Raises
-    `TvmpassError` only where a path cannot be opened.
+    another thread count stand in.  Records of the simulated device are used
+    only where there are no others, and those of CUDA devices with another
+    number of SMs than the first file's not at all.  A kernel that failed is left
+    out.  Raises `TvmpassError` only where a path cannot be opened.
     """
     opened = [(Path(path), *_open(Path(path))) for path in paths]
     exact = [item for item in opened if item[1].get("device_class") == device_class]
     wanted = split_class(device_class)[0]
     used = exact or [item for item in opened if split_class(item[1].get("device_class", ""))[0] == wanted]
-    data = Dataset(str(used[0][1]["device_class"]) if used else device_class)
+    first = next((head for _, head, _ in used if not _simulated(head)), used[0][1] if used else {})
+    data = Dataset(str(first.get("device_class", device_class)), _simulated(first), _facts(first))
+    hardware = hardware_of(data.device_class)
     for path, head, problem in opened:
+        problem = problem or _unfit(head, data, hardware)
         if problem:
-            data.problems.append(problem)
-        elif head["device_class"] != data.device_class:
-            found = head["device_class"]
-            data.problems.append(f"{path}: holds records of {found}, not of {data.device_class}")
-        elif head.get("feature_version") != FEATURE_VERSION:
-            found = head.get("feature_version")
-            data.problems.append(
-                f"{path}: feature version {found!r}, this is {FEATURE_VERSION}: collect anew"
-            )
+            data.problems.append(f"{path}: {problem}" if not problem.startswith(str(path)) else problem)
         else:
-            _read_into(data, path)
+            _read_into(data, path, len(hardware.feature_names))
     return data
+
+
+def _unfit(head: dict[str, Any], data: Dataset, hardware: Hardware) -> str | None:
+    """Say why a file's records do not belong to ``data``, None where they do."""
+    found = head["device_class"]
+    if found != data.device_class:
+        return f"holds records of {found}, not of {data.device_class}"
+    if _simulated(head) != data.simulated:
+        return "holds records of the simulated device; there are measured ones"
+    if _facts(head) != data.facts:
+        return f"holds records of another device of the class ({_facts(head)}); train on them alone"
+    found = head.get("feature_version")
+    if found != hardware.feature_version:
+        return f"feature version {found!r}, this is {hardware.feature_version}: collect anew"
+    return None
+
+
+def _simulated(head: Mapping[str, Any]) -> bool:
+    return head.get("device") == SIMULATED
+
+
+def _facts(head: Mapping[str, Any]) -> dict[str, int]:
+    """Return what a header says of a CUDA device that tells it from others of its class."""
+    host = head.get("host")
+    sms = host.get("sms") if isinstance(host, dict) else None
+    fits = isinstance(sms, int) and 0 < sms < 10_000 and is_cuda_class(str(head.get("device_class")))
+    return {"sms": sms} if fits else {}
 
 
 def _open(path: Path) -> tuple[dict[str, Any], str | None]:
@@ -155,7 +188,7 @@ def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
                 return
 
 
-def _read_into(data: Dataset, path: Path) -> None:
+def _read_into(data: Dataset, path: Path, inputs: int) -> None:
     skipped = 0
     for number, line in _lines(path):
         if number == 1 or not line.strip():
@@ -165,7 +198,7 @@ def _read_into(data: Dataset, path: Path) -> None:
             if "alternative" in entry:
                 data.alternatives.append(_alternative(entry))
             else:
-                record = _kernel(entry)
+                record = _kernel(entry, inputs)
                 if record is not None:
                     data.kernels.append(record)
         except _Bad as problem:
@@ -188,7 +221,7 @@ def _object(line: bytes) -> dict[str, Any]:
     return entry
 
 
-def _kernel(entry: dict[str, Any]) -> KernelRecord | None:
+def _kernel(entry: dict[str, Any], inputs: int) -> KernelRecord | None:
     status = _word(entry, "status", STATUSES)
     _word(entry, "role", ROLES)
     if status != "ok":
@@ -196,8 +229,8 @@ def _kernel(entry: dict[str, Any]) -> KernelRecord | None:
     values = entry.get("features")
     if values is None:
         return None
-    if not isinstance(values, list) or len(values) != len(FEATURE_NAMES):
-        raise _Bad(f"features: expected {len(FEATURE_NAMES)} numbers")
+    if not isinstance(values, list) or len(values) != inputs:
+        raise _Bad(f"features: expected {inputs} numbers")
     if not all(isinstance(v, (int, float)) and math.isfinite(v) and abs(v) < 1e6 for v in values):
         raise _Bad("features: not all finite numbers")
     recipe = entry.get("recipe")

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import tvm
 
+from .cuda_device import BOARDS, cuda_class
+
 _X86_LEVELS = (
     ("x86-64-v4", ("avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl")),
     ("x86-64-v3", ("avx2", "bmi2", "f16c", "fma", "movbe", "lzcnt")),
@@ -25,7 +27,6 @@ _EXTRAS = {
 
 _VECTOR_BYTES = {"x86-64-v4": 64, "x86-64-v3": 32}
 _CLASS = re.compile(r"^(?P<isa>[a-z0-9._-]+)-t(?P<threads>[1-9][0-9]*)$")
-_CUDA_CLASS = re.compile(r"^(cuda|sm_[0-9]+[a-z]?)$")
 _CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 
 
@@ -79,10 +80,11 @@ def device_class(target: tvm.target.Target, threads: int = 1) -> str:
 
     A CPU's class is its psABI level (or architecture) with the few extensions
     that decide between kernels, then the thread count: ``x86-64-v4-vnni-t1``.
-    Host name, mcpu and cache sizes are no part of it.  CUDA: the arch.
+    Host name, mcpu and cache sizes are no part of it.  CUDA: the architecture,
+    of several the lowest, for which the kernels are scheduled: ``cuda-sm_90``.
     """
     if target.kind.name == "cuda":
-        return str(target.attrs.get("arch", "cuda"))
+        return cuda_class(str(target.attrs["arch"]))
     if threads < 1:
         raise ValueError(f"threads must be at least 1, not {threads}")
     return f"{instruction_set(target)}-t{threads}"
@@ -96,7 +98,12 @@ def split_class(name: str) -> tuple[str, int]:
 
 def is_device_class(name: object) -> bool:
     """Return True for a text that `device_class` could have made."""
-    return isinstance(name, str) and bool(_CLASS.match(name) or _CUDA_CLASS.match(name))
+    return isinstance(name, str) and bool(_CLASS.match(name) or is_cuda_class(name))
+
+
+def is_cuda_class(name: str) -> bool:
+    """Return True for the class of a CUDA device."""
+    return name.startswith("cuda-") and name.removeprefix("cuda-") in BOARDS
 
 
 def isa_level(isa: str) -> str:

@@ -62,6 +62,9 @@ _RATIOS = ("intrinsics_per_output", "loads_per_output", "work_per_output", "vect
 FEATURE_NAMES: tuple[str, ...] = (*_SIZES, *_COUNTED, *_SHAPE, *_RATIOS)
 """Names of the vector's entries, in order."""
 
+LOGGED = len(FEATURE_NAMES) - len(_RATIOS)
+"""Entries that are logarithms of amounts; the rest are ratios."""
+
 INDEX = {name: position for position, name in enumerate(FEATURE_NAMES)}
 _WORK_OF_ONE = {
     **{name: 1.0 for name in ("add", "mul", "select", "cast", "branch")},
@@ -155,6 +158,5 @@ def _ratios(counts: Mapping[str, float], elements: float) -> tuple[float, ...]:
 def amounts(x: np.ndarray) -> np.ndarray:
     """Undo the logarithm of the counts and sizes; ratios are left as they are."""
     values = np.array(x, dtype=np.float64)
-    logged = len(FEATURE_NAMES) - len(_RATIOS)
-    values[..., :logged] = np.expm1(values[..., :logged])
+    values[..., :LOGGED] = np.expm1(values[..., :LOGGED])
     return values

@@ -29,27 +29,20 @@ from tvmpass.core.errors import TvmpassError
 from tvmpass.core.files import write_text
 from tvmpass.settings import shipped_logs
 
-from .analytic import analytic_us, analytic_us_many
 from .dataset import SCHEMA
-from .device import Device, is_device_class, split_class
+from .device import is_cuda_class, is_device_class, split_class
 from .domain import Domain
-from .features import FEATURE_NAMES, FEATURE_VERSION, amounts
+from .hardware import AnyDevice, Hardware, hardware_for, hardware_of
 from .trees import Ensemble
 
 MODEL_SUFFIX = ".model.json"
 MAX_FILE_BYTES = 64 << 20
 
-_LOGGED = len(FEATURE_NAMES) - 4
-"""Entries that are logarithms of amounts; the rest are ratios (see `features`)."""
+_PAIR_TAIL = 5
+"""Entries of a pair's vector beyond the features and their comparison; see `pair_vector`."""
 
-PAIR_INPUTS = len(FEATURE_NAMES) + _LOGGED + 5
-
-THREADS_SD = 0.15
-PAIR_THREADS_SD = 0.03
-"""Spread added (in log space) where the thread count is not the one measured.
-
-Little for a ratio: threads divide both of its sides.
-"""
+_SIMULATED = "sim-"
+"""What the id of a model begins with whose records come from no real device."""
 
 
 @dataclass(frozen=True)
@@ -70,41 +63,48 @@ class Part:
 class CostModel:
     """A model file in memory; `latency` and `pairwise` are what a pricer asks."""
 
-    def __init__(self, document: dict[str, Any], threads: int | None = None):
+    def __init__(self, document: dict[str, Any], units: int | None = None):
         """Check and read a model document; raises `TvmpassError` where it does not fit.
 
-        ``threads`` is the thread count to predict for, by default the measured
-        one; for another, the analytic model's ratio is applied.
+        ``units`` is the number of threads (CUDA: of SMs) to predict for, by
+        default the measured one; for another, the analytic model's ratio is
+        applied.
         """
         try:
             self._read(document)
         except (AttributeError, KeyError, TypeError, ValueError, IndexError) as error:
             raise TvmpassError(f"cost model: not a model file of tvmpass ({error})") from None
-        self.threads = threads or self.device.threads
-        self.id = hashlib.sha256(_text(document).encode()).hexdigest()[:8]
+        self.measured_units = int(getattr(self.device, self.hardware.units))
+        self.units = units or self.measured_units
+        digest = hashlib.sha256(_text(document).encode()).hexdigest()[:8]
+        self.id = _SIMULATED + digest if self.simulated else digest
         """Names the model in estimates: a hash of its content."""
 
     def _read(self, document: dict[str, Any]) -> None:
         if document.get("schema") != SCHEMA:
             raise ValueError(f"schema {document.get('schema')!r}, expected {SCHEMA}")
-        if document["feature_version"] != FEATURE_VERSION or document["feature_names"] != list(FEATURE_NAMES):
-            found = document["feature_version"]
-            raise ValueError(f"feature version {found!r}, this tvmpass has {FEATURE_VERSION}: train it anew")
         if not is_device_class(document["device_class"]):
-            raise ValueError(f"device class {document['device_class']!r}, expected one as in x86-64-v3-t1")
+            found = document["device_class"]
+            raise ValueError(f"device class {found!r}, expected one as in x86-64-v3-t1 or cuda-sm_90")
+        self.hardware: Hardware = hardware_of(document["device_class"])
+        names, version = list(self.hardware.feature_names), self.hardware.feature_version
+        if document["feature_version"] != version or document["feature_names"] != names:
+            found = document["feature_version"]
+            raise ValueError(f"feature version {found!r}, this tvmpass has {version}: train it anew")
         self.document = document
         self.device_class = str(document["device_class"])
+        self.simulated = bool(document.get("simulated", False))
         self.families = {str(kind): int(count) for kind, count in document["families"].items()}
-        known = {f.name for f in dataclasses.fields(Device)}
-        self.device = Device(**{k: v for k, v in document["device"].items() if k in known})
+        self.device = self.hardware.read_device(document["device"])
         for name, value in dataclasses.asdict(self.device).items():
             if not isinstance(value, (int, float)) or not 0 < value < math.inf:
                 raise ValueError(f"device: {name} is {value!r}, not a number above 0")
-        self._latency = _part(document["latency"], len(FEATURE_NAMES))
-        self._pairwise = _part(document["pairwise"], PAIR_INPUTS) if document.get("pairwise") else None
+        self._latency = _part(document["latency"], len(names))
+        pair = len(names) + self.hardware.logged + _PAIR_TAIL
+        self._pairwise = _part(document["pairwise"], pair) if document.get("pairwise") else None
 
     @classmethod
-    def load(cls, path: str | os.PathLike, threads: int | None = None) -> CostModel:
+    def load(cls, path: str | os.PathLike, units: int | None = None) -> CostModel:
         """Read a model file; raises `TvmpassError` with one line on anything else."""
         try:
             if os.stat(path).st_size > MAX_FILE_BYTES:
@@ -117,7 +117,7 @@ class CostModel:
             raise TvmpassError(f"cost model {path}: not JSON ({str(error)[:80]})") from None
         if not isinstance(document, dict):
             raise TvmpassError(f"cost model {path}: not a JSON object")
-        return cls(document, threads)
+        return cls(document, units)
 
     def save(self, path: str | os.PathLike) -> None:
         """Write the model as one JSON file, whole or not at all."""
@@ -131,10 +131,11 @@ class CostModel:
         if found is None:
             return None
         mean, sd = found
-        base = analytic_us(x, self.device)
-        if self.threads != self.device.threads:
-            base = analytic_us(x, dataclasses.replace(self.device, threads=self.threads))
-            sd = math.hypot(sd, THREADS_SD)
+        device = self.device
+        if self.units != self.measured_units:
+            device = self.hardware.scaled(device, self.units)
+            sd = math.hypot(sd, self.hardware.units_sd)
+        base = self.hardware.analytic_us(x, device)
         low, middle, high = (base * math.exp(mean + step) for step in (-sd, 0.0, sd))
         return Estimate(f"learned:{self.id}", low, middle, high)
 
@@ -148,34 +149,42 @@ class CostModel:
         if self._pairwise is None or not len(parts) or (kind is not None and kind not in self.families):
             return None
         found = self._pairwise.predict(pair_vector(fused, parts, self.device))
-        if found is None or self.threads == self.device.threads:
+        if found is None or self.units == self.measured_units:
             return found
-        return found[0], math.hypot(found[1], PAIR_THREADS_SD)
+        return found[0], math.hypot(found[1], self.hardware.pair_units_sd)
 
 
-def pair_vector(fused: np.ndarray, parts: Sequence[np.ndarray], device: Device) -> np.ndarray:
+def pair_vector(fused: np.ndarray, parts: Sequence[np.ndarray], device: AnyDevice) -> np.ndarray:
     """Return the input of the pairwise model, float32.
 
     The fused kernel's features; for each amount the log of how it compares with
     the parts' sum; the number of parts; the analytic prices and their ratio;
     the largest part's share.
     """
+    hardware = hardware_for(device)
+    logged = hardware.logged
     rows = np.stack([np.asarray(p, dtype=np.float32) for p in parts])
-    summed = np.log1p(amounts(rows)[:, :_LOGGED].sum(axis=0))
-    prices = analytic_us_many(rows, device)
-    own, total = analytic_us(fused, device), float(prices.sum())
+    summed = np.log1p(hardware.amounts(rows)[:, :logged].sum(axis=0))
+    prices = hardware.analytic_us_many(rows, device)
+    own, total = hardware.analytic_us(fused, device), float(prices.sum())
     tail = [len(parts), math.log(own), math.log(total), math.log(own / total), float(prices.max()) / total]
-    return np.concatenate([fused, np.asarray(fused)[:_LOGGED] - summed, tail]).astype(np.float32)
+    return np.concatenate([fused, np.asarray(fused)[:logged] - summed, tail]).astype(np.float32)
 
 
-def shipped_model(device_class: str, folder: str | os.PathLike | None = None) -> CostModel | None:
+def shipped_model(
+    device_class: str, folder: str | os.PathLike | None = None, sms: int | None = None
+) -> CostModel | None:
     """Return the model that ships for ``device_class``, or None.
 
     A model of the same instruction set measured with another thread count is
-    used with the analytic ratio between the two and a wider spread.
+    used with the analytic ratio between the two and a wider spread.  CUDA: of
+    the class' models the one of the nearest number of SMs, carried over to
+    ``sms`` in the same way.
     """
-    isa, threads = split_class(device_class)
     root = Path(folder) if folder is not None else shipped_logs()
+    if is_cuda_class(device_class):
+        return _nearest_model(root, device_class, sms)
+    isa, threads = split_class(device_class)
     candidates = [root / (device_class + MODEL_SUFFIX)]
     candidates += sorted(p for p in root.glob(isa + "-t*" + MODEL_SUFFIX) if p != candidates[0])
     for path in candidates:
@@ -184,9 +193,17 @@ def shipped_model(device_class: str, folder: str | os.PathLike | None = None) ->
     return None
 
 
+def _nearest_model(root: Path, device_class: str, sms: int | None) -> CostModel | None:
+    """Return the CUDA model measured on the most similar device; what was simulated ships to nobody."""
+    paths = [root / (device_class + MODEL_SUFFIX), *sorted(root.glob(device_class + "-*" + MODEL_SUFFIX))]
+    models = [_cached(str(p), os.stat(p).st_mtime_ns, sms) for p in paths if p.is_file()]
+    models = [m for m in models if m.device_class == device_class and not m.simulated]
+    return min(models, key=lambda m: abs(m.measured_units - m.units), default=None)
+
+
 @functools.lru_cache(maxsize=8)
-def _cached(path: str, mtime_ns: int, threads: int) -> CostModel:
-    return CostModel.load(path, threads)
+def _cached(path: str, mtime_ns: int, units: int | None) -> CostModel:
+    return CostModel.load(path, units)
 
 
 def _part(data: dict[str, Any], inputs: int) -> Part:

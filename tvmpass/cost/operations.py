@@ -71,11 +71,15 @@ CHEAP_CALLS = frozenset(
 
 @dataclass
 class Loop:
-    """One loop around a statement; ``reduces`` where it feeds a reduction axis."""
+    """One loop around a statement; ``reduces`` where it feeds a reduction axis.
+
+    ``tag`` names the CUDA axis that a `THREAD` loop is bound to.
+    """
 
     extent: float
     kind: int
     reduces: bool = False
+    tag: str = ""
 
 
 @dataclass

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .analytic import analytic_us_many
 from .dataset import Alternative, Dataset, KernelRecord
-from .device import Device
+from .hardware import AnyDevice, hardware_for
 from .learned import pair_vector
 
 
@@ -37,17 +36,17 @@ class Samples:
     kinds: list[str]
 
 
-def latency_samples(data: Dataset, groups: dict[str, int], device: Device) -> Samples:
+def latency_samples(data: Dataset, groups: dict[str, int], device: AnyDevice) -> Samples:
     """Return log(measured / analytic) of every kernel record, launch included."""
     rows = np.stack([r.features for r in data.kernels])
     measured = np.array([r.median_us for r in data.kernels]) + device.launch_us
-    targets = np.log(measured / analytic_us_many(rows, device))
+    targets = np.log(measured / hardware_for(device).analytic_us_many(rows, device))
     return Samples(
         rows, targets, np.array([groups[r.kernel_key] for r in data.kernels]), [r.kind for r in data.kernels]
     )
 
 
-def pair_samples(pairs: Sequence[Pair], device: Device) -> Samples:
+def pair_samples(pairs: Sequence[Pair], device: AnyDevice) -> Samples:
     """Return the pairwise inputs and labels."""
     rows = [pair_vector(p.fused.features, [q.features for q in p.parts], device) for p in pairs]
     return Samples(

@@ -18,11 +18,11 @@ class Access:
     item_bytes: float
 
 
-class _Footprint:
+class Footprint:
     """Bytes that one access touches, grown loop by loop from the innermost out."""
 
-    def __init__(self, access: Access):
-        self.access = access
+    def __init__(self, access: Access, line_bytes: int = LINE_BYTES):
+        self.access, self.line_bytes = access, line_bytes
         self.spans = [1.0] * len(access.dims)
         self.iterations = 1.0
 
@@ -40,12 +40,12 @@ class _Footprint:
             return self.access.item_bytes
         item = self.access.item_bytes
         last = self.spans[-1] * item
-        if self.access.dims[-1][1] * item >= LINE_BYTES:
-            last = max(last, LINE_BYTES)
+        if self.access.dims[-1][1] * item >= self.line_bytes:
+            last = max(last, self.line_bytes)
         outer = 1.0
         for span in self.spans[:-1]:
             outer *= span
-        return min(outer * last, self.iterations * LINE_BYTES)
+        return min(outer * last, self.iterations * self.line_bytes)
 
 
 def traffic(accesses: Sequence[Access], extents: Sequence[float], caches: Sequence[float]) -> list[float]:
@@ -56,7 +56,7 @@ def traffic(accesses: Sequence[Access], extents: Sequence[float], caches: Sequen
     loops outside the cut fetches it anew.  A nest that fits whole is taken to
     find its data there: kernels of a net run back to back.
     """
-    footprints = [_Footprint(access) for access in accesses]
+    footprints = [Footprint(access) for access in accesses]
     sizes = [sum(f.bytes() for f in footprints)]
     for depth in range(len(extents) - 1, -1, -1):
         for footprint in footprints:

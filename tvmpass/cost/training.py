@@ -14,10 +14,9 @@ from tvmpass.core.errors import TvmpassError
 
 from .boosting import BAGS, LATENCY_PARAMETERS, LATENCY_ROUNDS, PAIR_PARAMETERS, PAIR_ROUNDS, boost, slim
 from .dataset import SCHEMA, Dataset, read
-from .device import Device, split_class
 from .domain import Domain
 from .families import known_families
-from .features import FEATURE_NAMES, FEATURE_VERSION
+from .hardware import AnyDevice, hardware_for, hardware_of
 from .learned import CostModel
 from .samples import Samples, fused_pairs, graph_groups, latency_samples, pair_samples
 from .validation import validate
@@ -47,36 +46,41 @@ def train(
     `TvmpassError` where there are too few records.
     """
     data = read(paths, device_class)
+    hardware = hardware_of(data.device_class)
     if len(data.kernels) < MIN_RECORDS:
         reasons = "; ".join(data.problems[:3])
         raise TvmpassError(
             f"{len(data.kernels)} usable records of {data.device_class}, at least {MIN_RECORDS} are needed: "
-            f"collect some with scripts/collect_cpu.py{' (' + reasons + ')' if reasons else ''}"
+            f"collect some with {hardware.collector}{' (' + reasons + ')' if reasons else ''}"
         )
     if progress is not None:
         instead = f" (there are no records of {device_class})" if data.device_class != device_class else ""
-        progress(f"fitting the model of {data.device_class}{instead}")
-    device = Device(threads=split_class(data.device_class)[1], vector_bytes=_vector_bytes(data.device_class))
+        pretended = ", from records of the simulated device" if data.simulated else ""
+        progress(f"fitting the model of {data.device_class}{instead}{pretended}")
+    device = hardware.device_of(data.device_class, data.facts)
     groups = graph_groups(data)
     document = fit(data, groups, device)
     metrics = {
         "schema": SCHEMA,
         "device_class": data.device_class,
         "records": len(data.kernels),
+        **({"simulated": True} if data.simulated else {}),
         **validate(data, groups, device),
     }
     document["metrics"] = metrics
     return TrainResult(CostModel(document), metrics, data.problems)
 
 
-def fit(data: Dataset, groups: dict[str, int], device: Device) -> dict[str, Any]:
+def fit(data: Dataset, groups: dict[str, int], device: AnyDevice) -> dict[str, Any]:
     """Return the model document fitted to all of ``data``."""
     samples = latency_samples(data, groups, device)
+    hardware = hardware_for(device)
     document: dict[str, Any] = {
         "schema": SCHEMA,
         "device_class": data.device_class,
-        "feature_version": FEATURE_VERSION,
-        "feature_names": list(FEATURE_NAMES),
+        **({"simulated": True} if data.simulated else {}),
+        "feature_version": hardware.feature_version,
+        "feature_names": list(hardware.feature_names),
         "families": known_families(samples.kinds),
         "device": dataclasses.asdict(device),
         "latency": _fit_part(samples, LATENCY_PARAMETERS, LATENCY_ROUNDS),
@@ -96,9 +100,3 @@ def _fit_part(samples: Samples, parameters: dict[str, Any], rounds: int) -> dict
             importance[int(name[1:])] += gain
     domain = Domain.fit(samples.rows, samples.groups, importance)
     return {"domain": domain.to_json(), "boosters": [slim(b) for b in boosters]}
-
-
-def _vector_bytes(device_class: str) -> int:
-    if device_class.startswith("x86-64-v4"):
-        return 64
-    return 32 if device_class.startswith("x86-64-v3") else 16

@@ -8,10 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from .analytic import analytic_us_many
 from .boosting import LATENCY_PARAMETERS, LATENCY_ROUNDS, PAIR_PARAMETERS, PAIR_ROUNDS, boost
 from .dataset import Dataset
-from .device import Device
+from .hardware import AnyDevice, hardware_for
 from .samples import Pair, Samples, fused_pairs, latency_samples, pair_samples, replaced
 
 FOLDS = 5
@@ -25,7 +24,7 @@ CLEAR = 0.1
 """Pairs nearer to equal than this (10 %) do not count in ``decision_accuracy``."""
 
 
-def validate(data: Dataset, groups: dict[str, int], device: Device) -> dict[str, Any]:
+def validate(data: Dataset, groups: dict[str, int], device: AnyDevice) -> dict[str, Any]:
     """Return the metrics of DESIGN's train schema, five folds grouped by graph.
 
     ``decision_accuracy`` is over fused/unfused pairs that differ by 10 % or
@@ -56,7 +55,7 @@ class _Held:
     """Predictions for records while they were held out of training."""
 
     def __init__(
-        self, data: Dataset, kernels: Samples, pairs: Sequence[Pair], paired: Samples, device: Device
+        self, data: Dataset, kernels: Samples, pairs: Sequence[Pair], paired: Samples, device: AnyDevice
     ):
         self.data, self.kernels, self.pairs = data, kernels, pairs
         self.paired, self.device = paired, device
@@ -72,7 +71,7 @@ class _Held:
             if pair_test.any() and (~pair_test).sum() >= 10:
                 bags = _predict(self.paired, pair_test, PAIR_PARAMETERS, PAIR_ROUNDS)
                 ratio[pair_test, 0], ratio[pair_test, 1] = bags.mean(axis=0), bags.std(axis=0)
-        base = analytic_us_many(self.kernels.rows, self.device)
+        base = hardware_for(self.device).analytic_us_many(self.kernels.rows, self.device)
         predicted, measured = base * np.exp(latency), base * np.exp(self.kernels.targets)
         known = np.isfinite(predicted)
         errors = np.abs(predicted[known] / measured[known] - 1.0)

@@ -43,7 +43,7 @@ def measure(
     ``caches`` are the sizes in bytes of the cache levels, smallest first;
     ``example_extents`` gives symbolic dimensions a value by name.
     """
-    walker = _Walker(caches, example_extents or {})
+    walker = Walker(caches, example_extents or {})
     for parameter in func.params:
         if tirx.buffer.is_buffer_var(parameter):
             walker.declare(parameter, parameter=True)
@@ -51,7 +51,9 @@ def measure(
     return walker.work
 
 
-class _Walker:
+class Walker:
+    """Walks a function statement by statement and counts into `work`."""
+
     def __init__(self, caches: Sequence[float], example_extents: Mapping[str, int]):
         self.work = Work()
         self.caches = caches
@@ -84,7 +86,7 @@ class _Walker:
                 reverse.append(running)
                 running *= size
             strides = tuple(reversed(reverse))
-        item = _item_bytes(str(ty.dtype))
+        item = item_bytes(str(ty.dtype))
         array = Array(shape, item, strides, parameter, str(ty.storage_scope) not in ("", "global"))
         self.work.arrays[hash(buffer)] = array
         return array
@@ -230,7 +232,7 @@ class _Walker:
         if updates:  # the accumulators stay in registers: no load or store per step
             self._reduction_update((1 << len(self.loops)) - 1)
         else:
-            self.count("store." + self._stride_class(array, steps), mask | _mask(steps))
+            self.count("store." + self._stride_class(array, steps), mask | mask_of(steps))
         self._access(array, steps)
         inner = 1.0
         for loop in self.loops:
@@ -300,7 +302,7 @@ class _Walker:
         if bound is not None:
             return bound
         steps = self.environment.get(address)
-        return address, 0 if steps is None else _mask([steps])
+        return address, 0 if steps is None else mask_of([steps])
 
     def _compound(self, kind: type, expr) -> tuple[int, int]:
         if kind is tvm.ir.TensorLoad:
@@ -365,7 +367,7 @@ class _Walker:
         key = ("load", tvm_ffi.structural_hash(load))
         found = self.seen.get(key)
         if found is None:
-            mask = _mask(steps)
+            mask = mask_of(steps)
             found = self.seen[key] = (len(self.seen) + 1, mask)
             self.read_here.add(hash(buffer))
             array.loaded = True
@@ -375,7 +377,8 @@ class _Walker:
         return found
 
 
-def _mask(steps: Sequence[Affine]) -> int:
+def mask_of(steps: Sequence[Affine]) -> int:
+    """Return the loops that some steps depend on, as bits."""
     mask = 0
     for affine in steps:
         for depth in affine:
@@ -383,6 +386,7 @@ def _mask(steps: Sequence[Affine]) -> int:
     return mask
 
 
-def _item_bytes(dtype: str) -> float:
+def item_bytes(dtype: str) -> float:
+    """Return the bytes of one scalar of ``dtype``."""
     digits = "".join(c for c in dtype.split("x")[0] if c.isdigit())
     return max(1.0, int(digits) / 8) if digits else 1.0
