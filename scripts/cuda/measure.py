@@ -123,7 +123,7 @@ def rehearse(run: Run, prebuilt: Path, index: list[dict], found) -> int:
 def unresolved(prebuilt: Path, index: list[dict]) -> list[str]:
     """Load every library; return what is wrong with each that lacks a kernel."""
     import tvmpass
-    from tvmpass.compile.cuda_pack import resolvable
+    from tvmpass.compile.cuda_library import resolvable
 
     lines = []
     for item in index:
