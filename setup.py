@@ -76,6 +76,7 @@ setup(
     package_data={
         "tvmpass": ["py.typed"],
         "tvmpass.cli.explaining": ["*.j2"],
+        "tvmpass.testing.cuda_emulator": ["shim/*.h", "runtime/*.h", "runtime/*.cc"],
         "tuning_logs": ["*.jsonl", "*.jsonl.gz", "*.json", "*.md"],
     },
     include_package_data=False,
