@@ -11,7 +11,7 @@ from .staging import panel_names, step_loop
 from .vector_width import VECTOR_BYTES, itemsize, vector_width
 
 _SERIAL = int(tirx.ForKind.SERIAL)
-_TILE_LOOPS = ("mi", "nv", "nl", "fm", "fn")
+_TILE_LOOPS = ("mi", "nv", "nl", "fm", "fn", "f")
 
 
 def vectorize_accesses(schedule: s_tir.Schedule, anchor: str, widest: int = VECTOR_BYTES) -> list[str]:
@@ -54,7 +54,8 @@ def unroll_tiles(schedule: s_tir.Schedule) -> None:
         loops = schedule.get_loops(schedule.get_sblock(nest.name))
         first = True
         for loop, node in zip(loops, nest.loops):
-            if node.loop_var.name not in _TILE_LOOPS or int(node.kind) != _SERIAL or as_int(node.extent) == 1:
+            name = node.loop_var.name.removesuffix("_init")
+            if name not in _TILE_LOOPS or int(node.kind) != _SERIAL or as_int(node.extent) == 1:
                 continue
             schedule.unroll(loop)
             if first:

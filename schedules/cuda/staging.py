@@ -9,11 +9,11 @@ from typing import Any
 from tvm import s_tir
 
 from schedules.cpu.loops import Nest, find_nest
+from tvmpass.core.cuda_arch import WARP
 from tvmpass.core.nest import as_int
 
 from .vector_width import VECTOR_BYTES, itemsize, vector_width
 
-WARP = 32
 PANELS = ("_lhs", "_rhs")
 
 
@@ -64,11 +64,12 @@ def stage_panels(schedule: s_tir.Schedule, anchor: str, pad_bytes: int, scope: s
         block = schedule.get_sblock(name)
         schedule.set_scope(block, 0, scope)
         schedule.compute_at(block, step_loop(schedule, anchor), preserve_unit_loops=True)
-        _pad_rows(schedule, block, pad_bytes)
+        pad_rows(schedule, block, pad_bytes)
         share_copy(schedule, block, threads)
 
 
-def _pad_rows(schedule, block, pad_bytes: int) -> None:
+def pad_rows(schedule, block, pad_bytes: int) -> None:
+    """Put ``pad_bytes`` between the rows of the buffer that a block writes."""
     buffer = schedule.get(block).body.buffer
     item = itemsize(str(buffer.dtype))
     row = as_int(buffer.shape[-1])

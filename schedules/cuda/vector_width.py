@@ -23,9 +23,9 @@ def vector_width(block, var, extent: int, widest: int) -> int:
     every condition the same for all elements of a vector.  ``extent`` is the
     extent of ``var``; a vector never crosses a multiple of its width.
     """
-    width = 1
-    while width * 2 <= widest and extent % (width * 2) == 0 and _fits(block, var, extent, width * 2):
-        width *= 2
+    width = widest
+    while width > 1 and (extent % width or not _fits(block, var, extent, width)):
+        width //= 2
     return width
 
 

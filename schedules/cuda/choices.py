@@ -1,0 +1,164 @@
+"""Choose tiles for a product from its extents and the limits of a device, best guess first."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from tvmpass.core.cuda_arch import WARP, CudaArch, occupancy
+from tvmpass.core.nest import as_int
+
+from .contraction import Contraction
+from .frame import TileSize
+from .tile_blocks import ThreadTile
+from .tile_warps import Warps
+from .vector_width import itemsize
+
+TYPICAL_SMS = 108
+"""Multiprocessors of the device a choice is made for; the target does not say."""
+
+EXAMPLE_EXTENT = 256
+"""Taken for an extent that is only known at run time."""
+
+PAD_BYTES = 16
+_BLOCK_TILES = (
+    (128, 128, 16, 8, 8),
+    (128, 64, 16, 8, 4),
+    (64, 128, 16, 4, 8),
+    (64, 64, 16, 4, 4),
+    (32, 64, 16, 4, 4),
+    (64, 32, 16, 4, 4),
+    (32, 32, 16, 2, 4),
+    (16, 64, 16, 2, 4),
+    (64, 16, 16, 2, 4),
+    (8, 128, 16, 2, 4),
+    (8, 64, 32, 1, 4),
+    (128, 8, 16, 4, 4),
+    (16, 32, 32, 1, 4),
+    (16, 16, 32, 1, 4),
+)
+_WARP_TILES = (
+    (128, 128, 32, 2, 2),
+    (128, 128, 32, 2, 4),
+    (128, 64, 32, 2, 2),
+    (64, 128, 32, 2, 2),
+    (64, 64, 32, 2, 2),
+    (64, 64, 64, 2, 2),
+    (64, 32, 64, 2, 1),
+    (32, 64, 64, 1, 2),
+    (32, 32, 64, 2, 2),
+    (16, 64, 64, 1, 4),
+    (64, 16, 64, 4, 1),
+    (16, 128, 32, 1, 4),
+    (16, 32, 64, 1, 2),
+)
+
+
+@dataclass(frozen=True)
+class _Rates:
+    """What one SM does per cycle, and from how many resident warps on it does that.
+
+    Multiply-adds, elements copied to shared memory, elements read from there.
+    """
+
+    multiplies: float
+    copies: float
+    reads: float
+    warps: int
+
+
+_PLAIN, _TENSOR = _Rates(128, 16, 64, 8), _Rates(512, 32, 64, 4)
+
+
+@dataclass(frozen=True)
+class _Load:
+    """What one thread block takes: threads, registers of each, shared bytes, and reads per k."""
+
+    threads: int
+    registers: int
+    shared: int
+    reads: int
+
+
+@dataclass(frozen=True)
+class BlockTile:
+    """A tile for plain arithmetic, with the stages its copies are pipelined in (1: not)."""
+
+    tile: TileSize
+    thread: ThreadTile
+    stages: int
+
+
+@dataclass(frozen=True)
+class WarpTile:
+    """A tile for tensor cores, with the stages its copies are pipelined in (1: not)."""
+
+    tile: TileSize
+    warps: Warps
+    stages: int
+
+
+def block_tiles(product: Contraction, arch: CudaArch, stages: int) -> list[BlockTile]:
+    """Return tiles for plain arithmetic, pipelined in up to ``stages`` stages."""
+    lanes = max(1, min(4, PAD_BYTES // itemsize(product.accumulator)))
+    item = max(itemsize(str(load.source.dtype)) for load in (product.lhs, product.rhs))
+    ranked = []
+    for m, n, k, tm, tn in _BLOCK_TILES:
+        tile, threads = TileSize(m, n, k), (m // tm) * (n // tn)
+        depth = _stages(product, arch, tile, item, stages)
+        if depth:
+            registers = 40 + tm * tn * max(1, itemsize(product.accumulator) // 4) + 2 * (tm + tn)
+            load = _Load(threads, registers, depth * _step_bytes(tile, item), threads * (tm + tn))
+            cost = _cost(product, arch, tile, load, _PLAIN)
+            ranked.append((cost, BlockTile(tile, ThreadTile(tm, tn, min(lanes, tn)), depth)))
+    ranked.sort(key=lambda item: item[0])
+    return [choice for _, choice in ranked]
+
+
+def warp_tiles(product: Contraction, arch: CudaArch, stages: int) -> list[WarpTile]:
+    """Return tiles for tensor cores, pipelined in up to ``stages`` stages."""
+    ranked = []
+    for m, n, k, wm, wn in _WARP_TILES:
+        tile, threads = TileSize(m, n, k), wm * wn * WARP
+        depth = _stages(product, arch, tile, 2, stages)
+        if depth:
+            registers = 48 + (m // wm) * (n // wn) // WARP + (m // wm + n // wn) // 2
+            shared = max(depth * _step_bytes(tile, 2), m * (n * 4 + PAD_BYTES))
+            load = _Load(threads, registers, shared, m * wn + n * wm)
+            cost = _cost(product, arch, tile, load, _TENSOR)
+            ranked.append((cost, WarpTile(tile, Warps(wm, wn), depth)))
+    ranked.sort(key=lambda item: item[0])
+    return [choice for _, choice in ranked]
+
+
+def known(size) -> int:
+    """Return an extent, an example where it is symbolic."""
+    return as_int(size) or EXAMPLE_EXTENT
+
+
+def _step_bytes(tile: TileSize, item: int) -> int:
+    """Return the shared memory of one step's panels, in either layout of each."""
+    rows = max(tile.m * (tile.k * item + PAD_BYTES), tile.k * (tile.m * item + PAD_BYTES))
+    columns = max(tile.n * (tile.k * item + PAD_BYTES), tile.k * (tile.n * item + PAD_BYTES))
+    return rows + columns
+
+
+def _stages(product: Contraction, arch: CudaArch, tile: TileSize, item: int, wanted: int) -> int:
+    """Return the stages that the steps along k and the shared memory allow, 0 where none fits."""
+    steps = math.ceil(known(product.k.size) / tile.k)
+    return max(min(wanted, steps, arch.shared_per_block // _step_bytes(tile, item)), 0)
+
+
+def _cost(product: Contraction, arch: CudaArch, tile: TileSize, load: _Load, rates: _Rates) -> float:
+    """Estimate the cycles of the busiest SM, tails of all three extents included."""
+    fit = occupancy(arch, load.threads, min(load.registers, 255), load.shared)
+    if not fit.blocks:
+        return math.inf
+    rows, columns = known(product.m.size), known(product.n.size)
+    blocks = known(product.batch.size) * math.ceil(rows / tile.m) * math.ceil(columns / tile.n)
+    each = math.ceil(blocks / TYPICAL_SMS)
+    depth = math.ceil(known(product.k.size) / tile.k) * tile.k
+    step = tile.m * tile.n / rates.multiplies
+    step += (tile.m + tile.n) / rates.copies + load.reads / rates.reads
+    busy = min(each, fit.blocks) * load.threads / WARP / rates.warps
+    return each * depth * step / min(1.0, busy)
