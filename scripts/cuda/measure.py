@@ -90,7 +90,7 @@ def main() -> int:
 
 def measure(run: Run, prebuilt: Path) -> int:
     """Do every step; return the exit code: 0, 1 for something wrong, 3 for no device."""
-    from tvmpass.core.cuda_probe import probe
+    from tvmpass.compile.cuda_probe import probe
 
     found = probe()
     run.summary |= {"commit": commit(), "device": {"name": found.name, "arch": found.arch}, "notes": []}

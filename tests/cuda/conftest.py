@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tvmpass.core.cuda_probe import ABSENT, Probe, probe
+from tvmpass.compile.cuda_probe import ABSENT, Probe, probe
 
 PREBUILT = Path(__file__).parents[2] / "build" / "cuda"
 """Where `scripts/cuda/prebuild.py` writes, and where a GPU host's bundle is unpacked."""

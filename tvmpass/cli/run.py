@@ -78,7 +78,7 @@ def _device_of(library, wanted: str | None) -> str:
     if wanted not in (None, own):
         raise UsageError(f"--device {wanted}: the artifact was built for {library.metadata.target}")
     if own == "cuda":
-        from tvmpass.core.cuda_probe import require
+        from tvmpass.compile.cuda_probe import require
 
         require()
     return own

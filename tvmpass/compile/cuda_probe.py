@@ -8,13 +8,15 @@ NVIDIA hardware is no fault, a driver that does not work is one.
 from __future__ import annotations
 
 import ctypes
-import importlib.util
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from .errors import TvmpassError, last_line
-from .quiet import quiet
+import tvm
+
+from tvmpass.core.errors import TvmpassError, last_line
+from tvmpass.core.quiet import quiet
+
+from .cuda_runtime import ensure_cuda_runtime
 
 ANSWERS, ABSENT, BROKEN = "answers", "absent", "broken"
 _NO_DEVICE = 100
@@ -43,10 +45,12 @@ class Probe:
 
 def probe() -> Probe:
     """Ask TVM's CUDA runtime for device 0, and the driver for the reason where it is not there."""
-    import tvm
-
-    fault = load_runtime()
+    fault = None
     with quiet():
+        try:
+            ensure_cuda_runtime()
+        except TvmpassError as error:
+            fault = str(error)
         device = tvm.cuda(0)
         if device.exist:
             arch = f"sm_{str(device.compute_version).replace('.', '')}"
@@ -55,8 +59,7 @@ def probe() -> Probe:
     driver = _driver_fault()
     if driver is not None:
         return driver
-    what = fault or "TVM's CUDA runtime is loaded and reports no device 0"
-    return Probe(BROKEN, f"the NVIDIA driver works, but {what}")
+    return Probe(BROKEN, fault or "the NVIDIA driver works, but TVM's CUDA runtime finds no device")
 
 
 def require() -> Probe:
@@ -65,36 +68,6 @@ def require() -> Probe:
     if not found.answers:
         raise TvmpassError(f"no CUDA device answers on this machine: {found.reason}")
     return found
-
-
-def load_runtime() -> str | None:
-    """Load TVM's CUDA runtime where importing TVM could not; return what is in the way, or None.
-
-    It needs the driver and libcudart; the latter may lie in a Python package
-    (extra ``cuda``), where the system's loader does not look.
-    """
-    import tvm
-
-    if tvm.get_global_func("device_api.cuda", allow_missing=True) is not None:
-        return None
-    for library in _packaged_cudart():
-        try:
-            ctypes.CDLL(str(library), mode=ctypes.RTLD_GLOBAL)
-            break
-        except OSError:
-            continue  # the next one, or the system's; what is missing is said below
-    try:
-        ctypes.CDLL(str(Path(tvm.__file__).parent / "lib" / "libtvm_runtime_cuda.so"))
-    except OSError as error:
-        return f"TVM's CUDA runtime cannot be loaded ({last_line(error)})"
-    return None
-
-
-def _packaged_cudart() -> Iterator[Path]:
-    """Yield the CUDA 13 runtimes that Python packages brought."""
-    found = importlib.util.find_spec("nvidia")
-    for folder in found.submodule_search_locations or () if found else ():
-        yield from sorted(Path(folder).glob("c*/lib/libcudart.so.13"))
 
 
 def _driver_fault() -> Probe | None:
