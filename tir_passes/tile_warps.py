@@ -20,7 +20,7 @@ from tvmpass.core.cuda_arch import MAX_THREADS_PER_BLOCK, WARP
 
 @dataclass(frozen=True)
 class TileWarps(Step):
-    """Tile a half-precision product by thread blocks (m x n, k deep) and warps (wm x wn)."""
+    """Tile a half-precision product by blocks (m x n, k deep) and warps (wm x wn)."""
 
     refusals = (WRONG_KIND, NO_BLOCK, NOT_A_PRODUCT, NOT_HALF, BAD_OPTION)
 

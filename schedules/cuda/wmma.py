@@ -91,11 +91,12 @@ def _registered(
     full = f"tvmpass.wmma.{name}"
     if s_tir.TensorIntrin.get(full, allow_missing=True) is None:
         loops = "i, j, k" if depth else "i, j"
-        grid = "16, 16, 16" if depth else "16, 16"
+        grid, kinds = ("16, 16, 16", "SSR") if depth else ("16, 16", "SS")
+        iterators = loops.replace("i", "vi").replace("j", "vj").replace("k", "vk")
         body = (
             f"        for {loops} in T.grid({grid}):\n"
             f'            with T.sblock(""):\n'
-            f'                v{loops.replace(", ", ", v")} = T.axis.remap("{"SSR" if depth else "SS"}", [{loops}])\n'
+            f'                {iterators} = T.axis.remap("{kinds}", [{loops}])\n'
             f"                {value}\n"
         )
         description = _function("description", operands, reads, writes, body, strided=False)
