@@ -31,6 +31,7 @@ from .vectorize_inner import VectorizeInner
 from .vectorize_lanes import VectorizeLanes
 from .vectorize_loads import VectorizeLoads
 from .vectorize_math import VectorizeMath
+from .widen_sums import WidenSums
 
 RULES = (
     InlineNeighbours,
@@ -59,4 +60,5 @@ RULES = (
     TileRowThreads,
     VectorizeLanes,
     UnrollLanes,
+    WidenSums,
 )

@@ -4,24 +4,32 @@ from __future__ import annotations
 
 import tvm
 
-from schedules.cuda.choices import block_tiles, warp_tiles
+from schedules.cuda.choices import TYPICAL_SMS, block_tiles, known, warp_tiles
 from schedules.cuda.contraction import Contraction, read_contraction
+from schedules.cuda.panels import prefers_k_last
+from schedules.cuda.vector_width import VECTOR_BYTES, itemsize
 from schedules.cuda.wmma import DTYPES
-from tvmpass.core.cuda_arch import CudaArch, smallest, target_arches
+from tvmpass.core.cuda_arch import WARP, CudaArch, smallest, target_arches
 from tvmpass.core.kernels import Kernel
-from tvmpass.core.nest import stages
+from tvmpass.core.nest import as_int, stages
 from tvmpass.core.options import Options
 
 from .decompose_reduction import DecomposeReduction
 from .inline_epilogue import InlineEpilogue
+from .inline_producers import InlineProducers
 from .pipeline_loads import PipelineLoads
 from .stage_shared import StageShared
 from .step import Step
 from .tensorize_wmma import TensorizeWmma
 from .tile_blocks import TileBlocks
+from .tile_results import TileResults
+from .tile_row_threads import TileRowThreads
 from .tile_warps import TileWarps
+from .unroll_lanes import UnrollLanes
 from .unroll_registers import UnrollRegisters
+from .vectorize_lanes import VectorizeLanes
 from .vectorize_loads import VectorizeLoads
+from .widen_sums import WidenSums
 
 PIPELINE_STAGES = 3
 _TENSOR_CORES, _PLAIN = 8, 8
@@ -39,10 +47,63 @@ def contraction_steps(kernel: Kernel, target: tvm.target.Target, options: Option
         return []
     arch = smallest(target_arches(target))
     made: list[tuple[Step, ...]] = []
+    if kernel.kind == "depthwise":
+        made += _by_result(product, options)
+    elif _is_vector(product):
+        made += _by_row(product, options)
     if options.tensorize != "off" and _is_half(product):
         made += _on_tensor_cores(product, arch, options)[:_TENSOR_CORES]
     made += _on_plain_units(product, arch, options)[:_PLAIN]
+    if kernel.kind == "conv":
+        made += _by_result(product, options)[:1]
     return made
+
+
+def _is_vector(product: Contraction) -> bool:
+    """Is it the product of a matrix and a vector, which reads each element once?"""
+    return 1 in (as_int(product.m.size), as_int(product.n.size))
+
+
+def _by_result(product: Contraction, options: Options) -> list[tuple[Step, ...]]:
+    """Return recipes with one thread for a few neighbouring results, operands read where they are."""
+    widest = _lanes(product)
+    pairs = ((widest, 128), (widest, 256), (max(1, widest // 2), 128), (1, 128))
+    tiles = (TileResults(threads=threads, lanes=lanes) for lanes, threads in dict.fromkeys(pairs))
+    return [_shared_rows(product, tile, options) for tile in tiles]
+
+
+def _by_row(product: Contraction, options: Options) -> list[tuple[Step, ...]]:
+    """Return recipes in which several threads share the sum of each result."""
+    widest = _lanes(product)
+    depth, results = known(product.k.size), known(product.m.size) * known(product.n.size)
+    matrix = "lhs" if as_int(product.n.size) == 1 else "rhs"
+    if prefers_k_last(product, matrix):
+        threads = min(WARP, _power_up_to(max(1, depth // widest)))
+        shares = [(threads, max(1, 128 // threads)), (threads, max(1, 256 // threads)), (128, 1)]
+        tiles = [TileRowThreads(threads=t, rows=r, lanes=widest, keep=False) for t, r in shares]
+    else:
+        # Few results: more threads along k, so that all of the device takes part.
+        groups = known(product.batch.size) * results // widest
+        rows = min(32, max(8, _power_up_to(max(1, groups // TYPICAL_SMS))))
+        shares = [(min(256 // rows, _power_up_to(max(1, depth // 4))), rows), (8, 32), (32, 8)]
+        tiles = [TileRowThreads(threads=t, rows=r, lanes=widest, across=True, keep=False) for t, r in shares]
+    return [_shared_rows(product, tile, options) for tile in dict.fromkeys(tiles)]
+
+
+def _shared_rows(product: Contraction, tile: Step, options: Options) -> tuple[Step, ...]:
+    widen = (WidenSums(),) if str(product.anchor.store.buffer.dtype) != product.accumulator else ()
+    unroll = () if options.unroll == "off" else (UnrollLanes(),)
+    return (*widen, InlineProducers(), tile, VectorizeLanes(), *unroll)
+
+
+def _lanes(product: Contraction) -> int:
+    """Return how many elements of the operands fit in the widest load."""
+    item = max(itemsize(str(load.source.dtype)) for load in (product.lhs, product.rhs))
+    return max(1, VECTOR_BYTES // item)
+
+
+def _power_up_to(number: int) -> int:
+    return 1 << (number.bit_length() - 1)
 
 
 def _is_half(product: Contraction) -> bool:

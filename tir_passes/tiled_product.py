@@ -7,17 +7,23 @@ from schedules.cuda.contraction import read_contraction
 from schedules.cuda.staging import panel_names
 from tvmpass.core.decision import Refusal, RefusalKind
 from tvmpass.core.kernels import contraction_operands
-from tvmpass.core.nest import stages
+from tvmpass.core.nest import Stage, stages
 
 from .step import BAD_OPTION, NO_BLOCK, Step, require_kind
 
 NOT_A_PRODUCT = RefusalKind("not-a-product", "block {block!r} is not a sum of products of two elements")
 NOT_HALF = RefusalKind(
-    "not-half-precision", "tensor cores multiply two float16 or two bfloat16 operands; {block!r} has {dtypes}"
+    "not-half-precision", "only for products of two float16 or two bfloat16 operands; {block!r} has {dtypes}"
 )
 NOT_STAGED = RefusalKind("not-staged", "the operands of {block!r} are not copied inside its loop over k")
 
 KINDS = ("matmul", "conv", "depthwise")
+
+
+def find_anchor(schedule, kernel) -> Stage | None:
+    """Return the anchor of a kernel that is not tiled yet."""
+    parts = stages(schedule.mod["main"]) or []
+    return next((part for part in parts if part.name == kernel.anchor), None)
 
 
 def check_product(step: Step, schedule, kernel) -> Refusal | None:
@@ -25,8 +31,7 @@ def check_product(step: Step, schedule, kernel) -> Refusal | None:
     refusal = require_kind(step, kernel, *KINDS)
     if refusal is not None:
         return refusal
-    parts = stages(schedule.mod["main"]) or []
-    anchor = next((part for part in parts if part.name == kernel.anchor), None)
+    anchor = find_anchor(schedule, kernel)
     if anchor is None:
         return NO_BLOCK(block=kernel.anchor)
     return None if read_contraction(anchor) is not None else NOT_A_PRODUCT(block=kernel.anchor)
@@ -34,8 +39,7 @@ def check_product(step: Step, schedule, kernel) -> Refusal | None:
 
 def operand_dtypes(schedule, kernel) -> list[str]:
     """Return the dtypes of the two tensors that an untiled anchor multiplies."""
-    anchor = next(part for part in stages(schedule.mod["main"]) if part.name == kernel.anchor)
-    return [str(load.source.dtype) for load in contraction_operands(anchor)]
+    return [str(load.source.dtype) for load in contraction_operands(find_anchor(schedule, kernel))]
 
 
 def check_multiples(step: Step, *pairs: tuple[str, int]) -> Refusal | None:

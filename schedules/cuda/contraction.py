@@ -95,7 +95,7 @@ class Contraction:
 def read_contraction(anchor: Stage) -> Contraction | None:
     """Return the anchor as batched matrix products, None where it is something else."""
     operands = None if anchor.store is None else contraction_operands(anchor)
-    if operands is None:
+    if operands is None or not _starts_at_zero(anchor):
         return None
     origin, axes = _split_groups(anchor, operands)
     first, second = (_substituted(load, origin, axes) for load in operands)
@@ -116,6 +116,16 @@ def read_contraction(anchor: Stage) -> Contraction | None:
     return Contraction(
         anchor, Joined(tuple(batch)), Joined(tuple(m)), Joined(tuple(n)), Joined(depth), first, second, origin
     )
+
+
+def _starts_at_zero(anchor: Stage) -> bool:
+    init = anchor.block.init
+    if not isinstance(init, tirx.BufferStore):
+        return False
+    value = init.value
+    while isinstance(value, tvm.ir.prim.expr.Cast):
+        value = value.value
+    return isinstance(value, (tirx.IntImm, tirx.FloatImm)) and float(value.value) == 0.0
 
 
 def used_variables(load) -> set:
