@@ -2,20 +2,102 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import tvm
 
+from schedules.cuda.launches import column_run, runs_across
+from schedules.cuda.parts import Group, read_groups
+from tvmpass.core.cuda_arch import WARP
 from tvmpass.core.kernels import Kernel
 from tvmpass.core.options import Options
 
+from .cuda_contractions import contraction_steps
 from .cuda_fallback import cuda_fallback
+from .inline_producers import InlineProducers
 from .step import Step
+from .tile_results import TileResults
+from .tile_row_threads import TileRowThreads
+from .unroll_lanes import UnrollLanes
+from .vectorize_lanes import VectorizeLanes
 
 __all__ = ["CUDA_RECIPE_VERSION", "cuda_fallback", "cuda_steps"]
 
 CUDA_RECIPE_VERSION: dict[str, int] = {}
 """The version of each kernel kind's recipes for CUDA targets."""
 
+_BLOCK = 256
+_MANY_ROWS = 1 << 15
+"""From so many rows on, a thread each fills a device."""
+
 
 def cuda_steps(kernel: Kernel, target: tvm.target.Target, options: Options) -> list[tuple[Step, ...]]:
     """Return the steps of each recipe for ``kernel``, the library's choice first."""
-    return []
+    if kernel.kind in ("matmul", "conv", "depthwise"):
+        return contraction_steps(kernel, target, options)
+    made = _by_kind(kernel)
+    if options.unroll == "off":
+        made = (tuple(step for step in steps if not isinstance(step, UnrollLanes)) for steps in made)
+    return list(made)
+
+
+def _by_kind(kernel: Kernel) -> Iterable[tuple[Step, ...]]:
+    groups = read_groups(kernel.func)
+    reductions = [group for group in groups or () if group.reduces]
+    if kernel.kind in ("elementwise", "movement"):
+        yield from _results(kernel)
+    elif kernel.kind == "pool":
+        yield from _results(kernel)
+    elif reductions:
+        yield from _rows(kernel, reductions[0])
+        yield from _results(kernel)
+
+
+def _results(kernel: Kernel) -> Iterable[tuple[Step, ...]]:
+    widest = 8 if any("16" in dtype for dtype in kernel.dtypes) else 4
+    for lanes, threads in ((widest, _BLOCK), (widest, 128), (widest // 2, _BLOCK), (1, _BLOCK)):
+        yield (
+            InlineProducers(),
+            TileResults(threads=threads, lanes=lanes),
+            VectorizeLanes(),
+            UnrollLanes(),
+        )
+
+
+def _rows(kernel: Kernel, group: Group) -> Iterable[tuple[Step, ...]]:
+    # Stages between reductions are held in registers rather than computed twice.
+    inlining = () if kernel.kind == "norm-softmax" else (InlineProducers(),)
+    for tile in _row_tiles(kernel, group):
+        yield (*inlining, tile, VectorizeLanes(), UnrollLanes())
+
+
+def _row_tiles(kernel: Kernel, group: Group) -> Iterable[TileRowThreads]:
+    widest = 8 if all("16" in dtype for dtype in kernel.dtypes) else 4
+    columns = column_run(group)
+    if runs_across(group):
+        steps = 256 if columns is None else columns
+        best = min(32, _power_up_to(max(1, steps // 8)))
+        for threads in dict.fromkeys((best, 8, 32, 1)):
+            yield TileRowThreads(threads=threads, rows=_BLOCK // threads, lanes=widest, across=True)
+        return
+    vectors = 256 if columns is None else -(-columns // widest)
+    warp = min(WARP, _power_from(vectors))
+    warp_rows = max(1, 128 // warp)
+    block = max(WARP * 2, min(1024, _power_from(-(-vectors // 2))))
+    by_warp = [TileRowThreads(threads=warp, rows=warp_rows, lanes=widest)]
+    by_block = [
+        TileRowThreads(threads=t, rows=1, lanes=widest) for t in dict.fromkeys((block, 256, 1024, 128))
+    ]
+    yield from (by_block + by_warp) if vectors > 8 * WARP else (by_warp + by_block)
+    yield TileRowThreads(threads=warp, rows=warp_rows, lanes=1)
+    yield TileRowThreads(threads=warp, rows=warp_rows, lanes=widest, keep=False)
+
+
+def _power_from(number: int) -> int:
+    """Return the smallest power of two that is at least ``number``."""
+    return 1 << max(0, number - 1).bit_length()
+
+
+def _power_up_to(number: int) -> int:
+    """Return the largest power of two that is at most ``number``."""
+    return 1 << (number.bit_length() - 1)

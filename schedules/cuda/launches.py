@@ -1,0 +1,90 @@
+"""A whole kernel as launches over rows, each with its own tiling."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import tvm_ffi
+from tvm import s_tir, tirx
+
+from tvmpass.core.nest import loads, moving_index, root_block, variables
+
+from .group import Launch, Tiling
+from .lanes import VECTOR_BYTES, item_bytes
+from .launch import sequence
+from .parts import REDUCE, Group, read_groups
+
+
+def launch_groups(func: tirx.PrimFunc, choose: Callable[[Group], Tiling]) -> tirx.PrimFunc | None:
+    """Return ``func`` with one launch per group of stages, None where its form is not known."""
+    groups = read_groups(func)
+    if groups is None:
+        return None
+    statements, buffers = [], []
+    for group in groups:
+        launch = Launch(group, choose(group))
+        statements.append(launch.statement())
+        buffers += launch.buffers
+    stored = set().union(*(group.stored for group in groups))
+    kept = [buffer for buffer in root_block(func).alloc_buffers if buffer in stored]
+    root = s_tir.SBlock([], [], [], "root", sequence(statements), None, [*kept, *buffers])
+    return func.with_body(s_tir.SBlockRealize([], True, root))
+
+
+def widest_lanes(group: Group, size: int | None, limit: int) -> int:
+    """Return the largest power of two up to ``limit`` that divides ``size`` neighbours.
+
+    No access is wider than 16 bytes in the narrowest dtype that is stored or read.
+    """
+    if size is None:
+        return 1
+    sizes = [item_bytes(str(b.dtype)) for part in group.parts for b in part.buffers if b in group.stored]
+    sizes += [
+        item_bytes(str(load.ty.dtype)) for part in group.parts for v in part.values for load in loads(v)
+    ]
+    limit = min(limit, VECTOR_BYTES // min(sizes, default=4))
+    lanes = 1
+    while lanes * 2 <= limit and size % (lanes * 2) == 0:
+        lanes *= 2
+    return lanes
+
+
+def row_run(group: Group) -> int | None:
+    """Return how many neighbouring rows lie together, None where symbolic or there are none."""
+    extents = [axis.extent for axis in group.rows[len(group.rows) - group.flat :]]
+    return None if not extents or None in extents else math.prod(extents)
+
+
+def column_run(group: Group) -> int | None:
+    """Return the number of columns of a row, None where symbolic."""
+    extents = [axis.extent for axis in group.columns]
+    return None if None in extents else math.prod(extents)
+
+
+def mark_loops(func: tirx.PrimFunc, name: str, kind, limit: int, **annotations) -> tirx.PrimFunc:
+    """Return ``func`` with the short loops called ``name`` of another kind."""
+
+    def marked(loop):
+        size = loop.extent
+        if loop.loop_var.name != name or int(loop.kind) != int(tirx.ForKind.SERIAL):
+            return loop
+        if not isinstance(size, tirx.IntImm) or not 1 < int(size) <= limit:
+            return loop
+        return tirx.For(loop.loop_var, loop.min, size, kind, loop.body, annotations=annotations)
+
+    return func.with_body(tvm_ffi.structural_map(func.body, [(tirx.For, marked)], order="post"))
+
+
+def runs_across(group: Group) -> bool:
+    """Do neighbouring rows, rather than neighbouring columns, lie together in what is reduced?"""
+    votes = 0
+    for part in group.parts:
+        for load in (load for value in part.values for load in loads(value)):
+            last = moving_index(load)
+            if last is None or part.level != REDUCE:
+                continue
+            used = variables(last)
+            votes += bool(group.rows) and group.rows[-1].var in used
+            votes -= bool(group.columns) and group.columns[-1].var in used
+    return votes > 0

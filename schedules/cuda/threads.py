@@ -1,0 +1,121 @@
+"""Reductions across threads: shuffles within a warp, shared memory beyond.
+
+Written out for any reducer: TVM's own lowering of such reductions takes only
+those it knows, and a maximum that keeps NaN is none of them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tvm import tirx
+
+from tvmpass.core.cuda_arch import WARP
+
+_FULL_WARP = 0xFFFFFFFF
+_SHUFFLED = ("float32", "float64", "int32", "int64", "uint32", "uint64")
+"""What a warp exchanges as it is; other dtypes travel as 32 bits."""
+
+
+def combine_threads(launch, reducer, accumulators, name: str) -> list:
+    """Return code after which every thread of a row holds the row's reduction.
+
+    All threads of a block have to run it.
+    """
+    tiling = launch.tiling
+    if tiling.threads == 1:
+        return []
+    if tiling.across:
+        return _through_shared(launch, reducer, accumulators, name)
+    statements = _within_warp(launch, reducer, accumulators)
+    if tiling.threads > WARP:
+        statements += _between_warps(launch, reducer, accumulators, name)
+    return statements
+
+
+def _within_warp(launch, reducer, accumulators) -> list:
+    from .group import _assign
+
+    others = [launch._buffer(a, 1, "_other") for a in accumulators]
+    zero = launch._const(0)
+    statements: list = []
+    offset = min(launch.tiling.threads, WARP) // 2
+    while offset:
+        held = [tirx.BufferLoad(a, [zero]) for a in accumulators]
+        # Received before it is compared: a shuffle inside a choice would not be run by all threads.
+        statements += [tirx.BufferStore(o, _received(h, offset), [zero]) for o, h in zip(others, held)]
+        received = [tirx.BufferLoad(o, [zero]) for o in others]
+        statements += _assign(accumulators, zero, reducer.combine(held, received))
+        offset //= 2
+    return statements
+
+
+def _received(value, offset: int):
+    dtype = str(value.ty.dtype)
+    wide = dtype if dtype in _SHUFFLED else "float32" if "float" in dtype else "int32"
+    mask = tirx.const(_FULL_WARP, "uint32")
+    width = tirx.const(WARP, "int32")
+    sent = value if wide == dtype else tirx.Cast(wide, value)
+    made = tirx.call_intrin(
+        wide, "tirx.tvm_warp_shuffle_xor", mask, sent, tirx.const(offset, "int32"), width, width
+    )
+    return made if wide == dtype else tirx.Cast(dtype, made)
+
+
+def _between_warps(launch, reducer, accumulators, name: str) -> list:
+    """Combine one value per warp; the block works on one row."""
+    from .group import _assign
+
+    warps = launch.tiling.threads // WARP
+    shared = [launch._buffer(a, warps, "_warps", "shared") for a in accumulators]
+    thread, zero = launch.thread_of_row, launch._const(0)
+    first = tirx.EQ(tirx.floormod(thread, launch._const(WARP)), zero)
+    warp = tirx.floordiv(thread, launch._const(WARP))
+    writes = _stores(shared, warp, accumulators, zero)
+    statements: list = [tirx.IfThenElse(first, _sequence(writes), None)]
+    statements += [
+        tirx.BufferStore(a, tirx.BufferLoad(s, [zero]), [zero]) for a, s in zip(accumulators, shared)
+    ]
+    number = tirx.Var("warp", launch.dtype)
+    held = [tirx.BufferLoad(a, [zero]) for a in accumulators]
+    others = [tirx.BufferLoad(s, [number + launch._const(1)]) for s in shared]
+    body = _sequence(_assign(accumulators, zero, reducer.combine(held, others)))
+    statements.append(tirx.For(number, zero, launch._const(warps - 1), tirx.ForKind.SERIAL, body))
+    return statements
+
+
+def _through_shared(launch, reducer, accumulators, name: str) -> list:
+    """Combine the threads of a row where neighbouring threads take neighbouring rows."""
+    from .group import LANE_LOOP, _assign
+
+    tiling = launch.tiling
+    lanes, rows = tiling.lanes, tiling.rows
+    width = rows * lanes
+    shared = [launch._buffer(a, tiling.threads * width, "_threads", "shared") for a in accumulators]
+    lane = launch.lanes.lane if lanes > 1 else launch._const(0)
+    place = launch.x * launch._const(lanes) + lane
+
+    def looped(statements: list):
+        return launch._lane_loop(statements, LANE_LOOP) if lanes > 1 else _sequence(statements)
+
+    writes = _stores(shared, launch.thread_of_row * launch._const(width) + place, accumulators, lane)
+    starts = [tirx.BufferStore(a, tirx.BufferLoad(s, [place]), [lane]) for a, s in zip(accumulators, shared)]
+    number = tirx.Var("part", launch.dtype)
+    other = (number + launch._const(1)) * launch._const(width) + place
+    held = [tirx.BufferLoad(a, [lane]) for a in accumulators]
+    others = [tirx.BufferLoad(s, [other]) for s in shared]
+    update = looped(_assign(accumulators, lane, reducer.combine(held, others)))
+    size = launch._const(tiling.threads - 1)
+    return [
+        looped(writes),
+        looped(starts),
+        tirx.For(number, launch._const(0), size, tirx.ForKind.SERIAL, update),
+    ]
+
+
+def _stores(targets, at, sources, source_at) -> list:
+    return [tirx.BufferStore(t, tirx.BufferLoad(s, [source_at]), [at]) for t, s in zip(targets, sources)]
+
+
+def _sequence(statements: list) -> Any:
+    return tirx.SeqStmt(statements) if len(statements) > 1 else statements[0]
