@@ -19,7 +19,6 @@ os.environ.setdefault("TVM_NUM_THREADS", "1")  # read when TVM's runtime starts
 import argparse
 import itertools
 import json
-import multiprocessing
 import platform
 import signal
 import sys
@@ -32,6 +31,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "scripts")]
 
 import tvm
 from collect.measure import Collector
+from collect.worker import Worker
 
 from tir_passes.recipes import RECIPE_VERSION
 from tvmpass.compile.target import parse_target
@@ -45,47 +45,10 @@ BATCH_SECONDS = 45.0
 """After this a batch is given up: its process is ended and a new one started."""
 
 
-def work(connection, target_name: str) -> None:
-    """Collect batches in a process of its own, until told to stop or ended."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
+def make_collector(target_name: str) -> Collector:
+    """Return what collects in the worker's process."""
     options = Options(threads=1, cost_model="analytic", tuning_logs="off")
-    collector = Collector(parse_target(target_name, 1), options)
-    connection.send(None)
-    while (seed := connection.recv()) is not None:
-        connection.send(collector.batch(seed))
-
-
-class Worker:
-    """The process that lowers, compiles and runs; whatever hangs or crashes, hangs or crashes there."""
-
-    def __init__(self, target_name: str):
-        self.target_name = target_name
-        self.start()
-
-    def start(self) -> None:
-        context = multiprocessing.get_context("spawn")
-        self.connection, theirs = context.Pipe()
-        self.process = context.Process(target=work, args=(theirs, self.target_name), daemon=True)
-        self.process.start()
-        theirs.close()
-        self.connection.recv()
-
-    def batch(self, seed: tuple[int, int]) -> tuple[list[str], Counter[str]]:
-        """Return what a batch gave, nothing where it crashed or ran out of time."""
-        self.connection.send(seed)
-        try:
-            if self.connection.poll(BATCH_SECONDS):
-                return self.connection.recv()
-            why = "batches out of time"
-        except EOFError:
-            why = "batches crashed"
-        self.stop()
-        self.start()
-        return [], Counter({why: 1})
-
-    def stop(self) -> None:
-        self.process.kill()
-        self.process.join()
+    return Collector(parse_target(target_name, 1), options)
 
 
 def main() -> int:
@@ -108,7 +71,8 @@ def main() -> int:
         if not continuing:
             facts = {**host_facts(), "machine": platform.machine(), "mcpu": str(target.attrs.get("mcpu", ""))}
             stream.write(json.dumps(header(name, tvm.__version__, VERSION, host=facts)) + "\n")
-        collect(Worker(arguments.target), stream, arguments.seed, arguments.minutes * 60.0)
+        worker = Worker(make_collector, (arguments.target,), BATCH_SECONDS)
+        collect(worker, stream, arguments.seed, arguments.minutes * 60.0)
     print(f"{out}: {out.stat().st_size / 1e6:.1f} MB")
     return fit(out, name) if arguments.train else 0
 

@@ -81,6 +81,12 @@ class Cut:
 class Collector:
     """Makes graphs, measures them, writes lines; knows every kernel it has written."""
 
+    extra_recipes: float = EXTRA_RECIPES
+    """Other recipes of a kernel measured beside the library's choice, on average."""
+
+    written: int = INDEX["written"]
+    """Where the feature vector says how large the largest value is, repeats written out."""
+
     def __init__(self, target, options: Options):
         self.target, self.options = target, options
         self.device_class = device_class(target, 1)
@@ -91,6 +97,7 @@ class Collector:
         self.times: dict[str, float] = {}
         self.counts: Counter[str] = Counter()
         self.lines: list[str] = []
+        self.name = ""
 
     def batch(self, seed: tuple[int, int]) -> tuple[list[str], Counter[str]]:
         """Collect `BATCH` graphs; return the lines to write and what was counted.
@@ -98,6 +105,7 @@ class Collector:
         A graph that cannot be lowered is counted and left out.
         """
         self.rng, self.counts, self.lines = np.random.default_rng(seed), Counter(), []
+        self.name = "-".join(map(str, seed))
         graphs, functions, palette = [], {}, {}
         for _ in range(BATCH):
             family, mod = make_graph(self.rng, palette)
@@ -189,7 +197,8 @@ class Collector:
         yield Measured(key, made.kernel.kind, used, made.function, made.features)
         others = [r for r in recipes(made.kernel, self.target, self.options) if str(r) != used]
         plain = made.kernel.func
-        extra = int(self.rng.random() < EXTRA_RECIPES)
+        extra = int(self.extra_recipes)
+        extra += int(self.rng.random() < self.extra_recipes - extra)
         for index in self.rng.permutation(len(others))[:extra].tolist():
             try:
                 result = apply_recipe(others[index], plain, self.target)
@@ -229,7 +238,7 @@ class Collector:
 
     def too_large(self, kernel: Measured) -> bool:
         """Return True where inlining repeats values so often that compiling would not end."""
-        large = math.expm1(float(kernel.features[INDEX["written"]])) > MAX_WRITTEN
+        large = math.expm1(float(kernel.features[self.written])) > MAX_WRITTEN
         self.counts["too large to compile"] += large
         return large
 
@@ -251,7 +260,7 @@ class Collector:
         self.counts[f"fault: {where}"] += 1
 
     def write_kernel(self, kernel: Measured) -> None:
-        version = RECIPE_VERSION.get(kernel.kind, 0)
+        version = self.recipe_version(kernel.kind)
         text = f"{kernel.kernel_key} {kernel.recipe} {version}"
         self.counts[kernel.kind] += 1
         self.line(
@@ -270,6 +279,9 @@ class Collector:
                 "features": [_short(v) for v in kernel.features.tolist()],
             }
         )
+
+    def recipe_version(self, kind: str) -> int:
+        return RECIPE_VERSION.get(kind, 0)
 
     def write_graph(self, family: str, cuts: list[Cut], chosen: dict[str, str]) -> None:
         """Write the alternatives whose kernels were all measured, if two or more were."""
@@ -293,8 +305,8 @@ class Collector:
 
 def time_kernel(runtime, name: str, function: tirx.PrimFunc, rng) -> list[float]:
     """Return the times of `ROUNDS` slots in µs per run, none where noisy or slow."""
-    arguments = [_argument(p, rng) for p in function.params]
     device = tvm.cpu()
+    arguments = [argument(p, rng, device) for p in function.params]
     once = runtime.time_evaluator(name, device, number=1, repeat=3)(*arguments)
     first = min(once.results) * 1e6
     if first > MAX_US:
@@ -310,15 +322,16 @@ def time_kernel(runtime, name: str, function: tirx.PrimFunc, rng) -> list[float]
     return []
 
 
-def _argument(param, rng):
-    """Return a tensor that suits a parameter: values in 0.5 .. 1.5, small indices."""
+def argument(param, rng, device):
+    """Return a tensor on ``device`` that suits a parameter: values in 0.5 .. 1.5, small indices."""
     shape = [int(d) for d in param.ty.shape]
     dtype = str(param.ty.dtype)
     if dtype.startswith("float"):
-        return tvm.runtime.tensor(rng.random(shape, dtype=np.float32).astype(dtype) + np.array(0.5, dtype))
+        values = rng.random(shape, dtype=np.float32).astype(dtype) + np.array(0.5, dtype)
+        return tvm.runtime.tensor(values, device)
     if dtype == "bool":
-        return tvm.runtime.tensor(rng.random(shape) < 0.5)
-    return tvm.runtime.tensor(rng.integers(0, 2, shape).astype(dtype))
+        return tvm.runtime.tensor(rng.random(shape) < 0.5, device)
+    return tvm.runtime.tensor(rng.integers(0, 2, shape).astype(dtype), device)
 
 
 def _round(value: float) -> float:

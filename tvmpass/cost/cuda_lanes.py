@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 import tvm
+import tvm_ffi
 from tvm import tirx
 
 from tvmpass.core.analysis.types import EXAMPLE_EXTENT
@@ -34,12 +35,18 @@ class LaneReader:
     ``values`` maps the address of a variable to a number, or to an array over
     the block's threads (x fastest); variables it lacks are symbolic dimensions
     with the value that ``examples`` gives by name.  ``steps`` counts the
-    operations on arrays, ``divisions`` those that divide by no power of two.
+    operations on arrays, ``divisions`` those that divide by no power of two;
+    what was divided once (since `forget`) is not divided again.
     """
 
     def __init__(self, values: Mapping[int, int | np.ndarray], examples: Mapping[str, int]):
         self.values, self.examples = values, examples
         self.steps = self.divisions = 0
+        self._divided: dict[int, int | np.ndarray] = {}
+
+    def forget(self) -> None:
+        """Begin anew, as with the next device launch."""
+        self._divided.clear()
 
     def read(self, expr) -> int | np.ndarray:
         """Return the value of ``expr`` per thread; raises `Irregular`."""
@@ -49,9 +56,13 @@ class LaneReader:
             return self.examples.get(expr.name, EXAMPLE_EXTENT) if found is None else found
         if kind is tirx.IntImm:
             return int(expr.value)
+        if kind in _DIVIDING:
+            return self._division(kind, expr)
         apply = _BINARY.get(kind)
         if apply is not None:
-            return self._binary(kind, apply, self.read(expr.a), self.read(expr.b))
+            a, b = self.read(expr.a), self.read(expr.b)
+            self.steps += isinstance(a, np.ndarray) or isinstance(b, np.ndarray)
+            return apply(a, b)
         if kind is tirx.Cast:
             return self.read(expr.value)
         if kind is tirx.Not:
@@ -62,14 +73,18 @@ class LaneReader:
             return self._call(expr)
         raise Irregular(kind.__name__)
 
-    def _binary(self, kind: type, apply: Callable, a, b):
-        if kind in _DIVIDING:
+    def _division(self, kind: type, expr):
+        key = tvm_ffi.structural_hash(expr)
+        found = self._divided.get(key)
+        if found is None:
+            a, b = self.read(expr.a), self.read(expr.b)
             if isinstance(b, np.ndarray) or b == 0:
                 raise Irregular("division by what is no constant")
             if isinstance(a, np.ndarray):
+                self.steps += 1
                 self.divisions += b & (b - 1) != 0
-        self.steps += isinstance(a, np.ndarray) or isinstance(b, np.ndarray)
-        return apply(a, b)
+            found = self._divided[key] = _BINARY[kind](a, b)
+        return found
 
     def _choose(self, condition, true_value, false_value):
         return np.where(self.read(condition), self.read(true_value), self.read(false_value))

@@ -52,12 +52,13 @@ class LaunchWalker(Walker):
     def __init__(self, examples: Mapping[str, int]):
         super().__init__((), examples)
         self.launches: list[Launch] = []
-        self.launch: Launch | None = None
+        self._open: Launch | None = None
         self.arrays: dict[int, Array] = self.work.arrays
         self.scopes: dict[int, str] = {}
         self.values: dict[int, int | np.ndarray] = {}
         self.lanes = LaneReader(self.values, examples)
         self.axes: dict[str, int] = {}
+        self.active = np.ones(1, dtype=bool)
         self.outer = 0
         self.guards: list[np.ndarray] = []
         self.versions = 1.0
@@ -69,27 +70,39 @@ class LaunchWalker(Walker):
 
     # Launches
 
+    @property
+    def launch(self) -> Launch:
+        """Return the open launch."""
+        assert self._open is not None
+        return self._open
+
+    def _ensure_launch(self) -> None:
+        """Open a launch of one thread for code that is bound to none."""
+        if self._open is None:
+            self.open({})
+
     def open(self, axes: Mapping[str, float]) -> None:
         """Begin a device launch over ``axes``; none of them means one thread."""
         grid = {tag: size for tag, size in axes.items() if tag.startswith("block")}
         block = {tag: size for tag, size in axes.items() if tag.startswith("thread")}
         self.outer = len(self.loops)
-        self.launch = Launch(grid, block, math.prod(self.extents), Work(arrays=self.arrays))
-        self.launches.append(self.launch)
-        self.work = self.launch.work
+        launch = self._open = Launch(grid, block, math.prod(self.extents), Work(arrays=self.arrays))
+        self.launches.append(launch)
+        self.work = launch.work
+        self.lanes.forget()
         for tag, extent in axes.items():
             if extent > 1.0:
                 self.axes[tag] = len(self.loops)
                 self.loops.append(Loop(extent, THREAD, tag=tag))
                 self.extents.append(extent)
-        self.active = np.ones(int(self.launch.threads), dtype=bool)
+        self.active = np.ones(int(launch.threads), dtype=bool)
 
     def close(self) -> None:
         """End the launch, if one is open."""
-        if self.launch is None:
+        if self._open is None:
             return
         del self.loops[self.outer :], self.extents[self.outer :]
-        self.launch, self.axes, self.dirty = None, {}, {}
+        self._open, self.axes, self.dirty = None, {}, {}
 
     def _bind_axis(self, variable, tag: str) -> None:
         """Let a variable stand for an axis of the open launch."""
@@ -113,7 +126,7 @@ class LaunchWalker(Walker):
         kind = type(stmt)
         if kind is tirx.AttrStmt and stmt.attr_key in ("thread_extent", "virtual_thread"):
             self._axis(stmt.node.var, stmt.value, str(stmt.node.thread_tag), stmt)
-        elif kind is tirx.IfThenElse and self.launch is not None:
+        elif kind is tirx.IfThenElse and self._open is not None:
             self._if(stmt)
         elif kind is tirx.Evaluate and isinstance(stmt.value, tvm.ir.Call):
             self._evaluate(stmt.value)
@@ -124,7 +137,7 @@ class LaunchWalker(Walker):
         if not tag.startswith(("blockIdx", "threadIdx")):
             self._serial(variable, self.extent(extent), UNROLLED, node.body)
             return
-        opened = self.launch is None
+        opened = self._open is None
         if opened:
             self.open(thread_axes(node, self.extent))
         self._bind_axis(variable, tag)
@@ -152,8 +165,8 @@ class LaunchWalker(Walker):
         versions, asynchronous = self.versions, self.asynchronous
         self.versions *= max(stages) - min(stages) + 1.0
         self.asynchronous |= bool(_numbers(loop.annotations, _ASYNC_STAGES))
-        if self.launch is not None:
-            self.launch.stages = max(self.launch.stages, self.versions)
+        if self._open is not None:
+            self._open.stages = max(self._open.stages, self.versions)
         self._serial(loop.loop_var, self.extent(loop.extent), kind, loop.body)
         self.versions, self.asynchronous = versions, asynchronous
 
@@ -170,7 +183,7 @@ class LaunchWalker(Walker):
         beside, self.nest = self.nest, 1.0
         self.statement(body)
         self.nest *= extent
-        if kind not in (UNROLLED, VECTORIZED) and self.nest > self.unrolls and self.launch is not None:
+        if kind not in (UNROLLED, VECTORIZED) and self.nest > self.unrolls and self._open is not None:
             self.work.count("iterations", math.prod(self.extents))
         self.nest = max(self.nest, beside)
         self.loops.pop()
@@ -211,8 +224,7 @@ class LaunchWalker(Walker):
 
     def _push(self, condition) -> np.ndarray:
         """Note the threads that a condition lets through, all where it is not known."""
-        if self.launch is None:
-            self.open({})
+        self._ensure_launch()
         try:
             taken = np.broadcast_to(np.asarray(self.lanes.read(condition), dtype=bool), self.active.shape)
         except Irregular:
@@ -227,8 +239,7 @@ class LaunchWalker(Walker):
             return 0
 
     def _enter_statement(self) -> None:
-        if self.launch is None:
-            self.open({})
+        self._ensure_launch()
         super()._enter_statement()
         self.unrolled_from, size = len(self.loops), 1.0
         while self.unrolled_from and self.loops[self.unrolled_from - 1].kind != THREAD:
@@ -267,7 +278,7 @@ class LaunchWalker(Walker):
     def _allocate(self, buffer) -> None:
         """Declare a buffer of a block, and note what it takes of shared memory or registers."""
         array = self.declare(buffer)
-        scope, launch = self.scopes[hash(buffer)], self.launch
+        scope, launch = self.scopes[hash(buffer)], self._open
         if launch is None or scope in ("", "global"):
             return
         size = array.item_bytes * max(1.0, array.strides[0] * array.shape[0] if array.shape else 1.0)

@@ -75,7 +75,7 @@ class _CudaWalker(LaunchWalker):
         parts = (self.value(expr.a), self.value(expr.b))
         dtype = str(expr.a.ty)
         if not dtype.startswith(_FLOATS):
-            operation = "idiv" if operation == "idiv" else "integer"
+            operation = "idiv" if operation == "idiv" and not _power_of_two(expr.b) else "integer"
         elif dtype.startswith("float64"):
             operation = "double"
         elif kind is tirx.Add and tirx.Mul in (type(expr.a), type(expr.b)):
@@ -214,8 +214,10 @@ class _CudaWalker(LaunchWalker):
             footprint.grow(depth, self.loops[depth].extent)
         unique = footprint.bytes()
         lanes = int(active.sum())
-        touched = lanes if addresses is None else sectors(addresses, active)
-        touched = max(touched, lanes * width / SECTOR_BYTES) if addresses is None else touched
+        if addresses is None:  # each thread somewhere else
+            touched = lanes * max(1.0, width / SECTOR_BYTES)
+        else:
+            touched = float(sectors(addresses, active))
         self.launch.accesses.append(
             GlobalAccess(
                 hash(buffer), stored, addresses is None, width, times * _warps(active), times * touched,
@@ -270,6 +272,10 @@ class _CudaWalker(LaunchWalker):
 
     def _strides(self, buffer) -> tuple[float, ...]:
         return self._array(buffer).strides
+
+
+def _power_of_two(expr) -> bool:
+    return type(expr) is tirx.IntImm and expr.value & (expr.value - 1) == 0
 
 
 def _warps(active: np.ndarray) -> int:

@@ -148,8 +148,9 @@ def _facts(head: Mapping[str, Any]) -> dict[str, int]:
     """Return what a header says of a CUDA device that tells it from others of its class."""
     host = head.get("host")
     sms = host.get("sms") if isinstance(host, dict) else None
-    fits = isinstance(sms, int) and 0 < sms < 10_000 and is_cuda_class(str(head.get("device_class")))
-    return {"sms": sms} if fits else {}
+    if isinstance(sms, int) and 0 < sms < 10_000 and is_cuda_class(str(head.get("device_class"))):
+        return {"sms": sms}
+    return {}
 
 
 def _open(path: Path) -> tuple[dict[str, Any], str | None]:
