@@ -37,7 +37,7 @@ Where blocks are sampled, only elements that these blocks store may be compared
 (`EmulationResult.written`): that each element is stored at all is not shown.
 """
 
-from .emulate import EmulationResult, Order, Run, emulate, sampled, standard_orders
+from .emulate import EmulationResult, Order, Run, emulate, emulate_kernel, sampled, standard_orders
 from .errors import EmulationError, Unmodelled
 
 __all__ = [
@@ -47,6 +47,7 @@ __all__ = [
     "Run",
     "Unmodelled",
     "emulate",
+    "emulate_kernel",
     "sampled",
     "standard_orders",
 ]

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tvmpass.core.errors import UsageError
+
 from .errors import EmulationError
-from .host import Call, Host, bind
-from .launch import RANDOM, Counts, DeviceArray, Order, launch
-from .native import load
+from .host import Host, bind
+from .launch import GRANULE, RANDOM, Call, Counts, DeviceArray, Order, launch
+from .native import Library, load
+from .translate import kernel_names
 
 if TYPE_CHECKING:
     from tvmpass.compile.cuda_source import CudaSource
@@ -61,15 +64,38 @@ class EmulationResult:
 
 
 @dataclass
-class _State:
-    """What a run over the host code gathers."""
+class _Session:
+    """One run over all launches, in one order."""
 
     order: Order
     sampled: int | None
     seed: int
     seconds: float
+    bytewise: bool = False
+    memory: list[DeviceArray] = field(default_factory=list)
     blocks: list[int] = field(default_factory=lambda: [0, 0])
     counts: list[Counts] = field(default_factory=list)
+
+    def start(self, library: Library, call: Call, extra: Sequence[DeviceArray], last: bool) -> None:
+        """Launch a kernel; its blocks are sampled only if it is the ``last``."""
+        total = math.prod(call.grid)
+        blocks: Sequence[int] = range(total)
+        if self.sampled is not None and last:
+            blocks = sampled(call.grid, self.sampled, self.seed)
+        self.blocks[0] += len(blocks)
+        self.blocks[1] += total
+        if self.bytewise:
+            library = replace(library, granule=1)
+        self.counts.append(
+            launch(
+                library,
+                call,
+                blocks=blocks,
+                order=self.order,
+                memory=[*self.memory, *extra],
+                seconds=self.seconds,
+            )
+        )
 
 
 def emulate(
@@ -93,22 +119,53 @@ def emulate(
     Raises `EmulationError` when the kernel breaks a rule (see the package's
     docstring), `Unmodelled` when it uses what is not modelled.
     """
-    chosen = standard_orders(orders, seed) if isinstance(orders, int) else tuple(orders)
-    runs, masks = [], None
-    state = _State(chosen[0], sample_blocks, seed, seconds)
-    for order in chosen:
-        state = _State(order, sample_blocks, seed, seconds)
-        memory = _run(source, arrays, state)
-        runs.append(Run(order, tuple(a.values.copy() for a in memory)))
-        if masks is None:
-            masks = tuple(a.written.astype(bool).reshape(a.values.shape) for a in memory)
-    return EmulationResult(
-        tuple(runs),
-        masks or (),
-        (state.blocks[0], state.blocks[1]),
-        sum(c.accesses for c in state.counts),
-        sum(c.barriers for c in state.counts),
-    )
+
+    def once(session: _Session) -> None:
+        library = load(source.source)
+        known, session.memory = bind(source, arrays)
+        calls: list[Call] = []
+        host = Host(source, known, calls.append)
+        host.run(source.entry.body)
+        for call in calls:
+            session.start(library, call, host.workspaces, last=call is calls[-1])
+
+    return _in_orders(once, orders, sample_blocks, seed, seconds)
+
+
+def emulate_kernel(
+    text: str,
+    arguments: Sequence[Any],
+    *,
+    grid: Sequence[int] = (1, 1, 1),
+    block: Sequence[int] = (1, 1, 1),
+    dynamic_bytes: int = 0,
+    kernel: str | None = None,
+    orders: int | Sequence[Order] = 3,
+    sample_blocks: int | None = None,
+    seed: int = 0,
+    seconds: float = SECONDS,
+) -> EmulationResult:
+    """Run one kernel of CUDA text, without host code; the first one unless named.
+
+    ``arguments`` are numpy arrays, and numpy or Python numbers (int is passed as
+    int32, float as float32).  The other arguments are those of `emulate`.
+    """
+
+    def once(session: _Session) -> None:
+        library = load(text)
+        given: list[Any] = []
+        for number, argument in enumerate(arguments):
+            if not isinstance(argument, np.ndarray):
+                given.append(argument)
+                continue
+            given.append(DeviceArray(f"argument {number}", argument.shape, argument.dtype))
+            given[-1].values[...] = argument
+            session.memory.append(given[-1])
+        shape = [tuple([*extents, 1, 1][:3]) for extents in (grid, block)]
+        call = Call(kernel or kernel_names(text)[0], tuple(given), shape[0], shape[1], dynamic_bytes)
+        session.start(library, call, (), last=True)
+
+    return _in_orders(once, orders, sample_blocks, seed, seconds)
 
 
 def standard_orders(count: int, seed: int = 0) -> tuple[Order, ...]:
@@ -130,43 +187,33 @@ def sampled(grid: Sequence[int], count: int, seed: int) -> list[int]:
     return sorted(chosen)
 
 
-def _run(source: CudaSource, values: Sequence[Any], state: _State) -> list[DeviceArray]:
-    library = load(source.source)
-    known, memory = bind(source, values)
-    calls: list[Call] = []
-    host = Host(source, known, calls.append)
-    host.run(source.entry.body)
-    for number, call in enumerate(calls):
-        total = math.prod(call.grid)
-        last = number == len(calls) - 1
-        blocks = range(total)
-        if state.sampled is not None and last:
-            blocks = sampled(call.grid, state.sampled, state.seed)  # type: ignore[assignment]
-        state.blocks[0] += len(blocks)
-        state.blocks[1] += total
-        arguments = [p.pointer for p in call.kernel.parameters]
-        dtypes = [None if pointer else p.dtype for pointer, p in zip(arguments, call.kernel.parameters)]
-
-        def once(granule: int | None = None, call=call, dtypes=dtypes, blocks=blocks) -> Counts:
-            return launch(
-                library if granule is None else replace(library, granule=granule),
-                call.kernel.name,
-                call.arguments,
-                dtypes,
-                call.grid,
-                call.kernel.block,
-                call.dynamic_bytes,
-                blocks=blocks,
-                order=state.order,
-                memory=[*memory, *host.workspaces],
-                seconds=state.seconds,
-            )
-
+def _in_orders(
+    once: Callable[[_Session], None],
+    orders: int | Sequence[Order],
+    sample_blocks: int | None,
+    seed: int,
+    seconds: float,
+) -> EmulationResult:
+    chosen = standard_orders(orders, seed) if isinstance(orders, int) else tuple(orders)
+    if not chosen:
+        raise UsageError("an emulation needs at least one thread order")
+    sessions = []
+    for order in chosen:
+        session = _Session(order, sample_blocks, seed, seconds)
         try:
-            counts = once()
+            once(session)
         except EmulationError as error:
-            if error.fault != "granule":
+            if error.fault != GRANULE:
                 raise
-            counts = once(1)  # the source names no small type, and uses one
-        state.counts.append(counts)
-    return memory
+            # The source names no small type, and uses one: shadow cells of a byte, then.
+            session = _Session(order, sample_blocks, seed, seconds, bytewise=True)
+            once(session)
+        sessions.append(session)
+    first = sessions[0]
+    return EmulationResult(
+        tuple(Run(s.order, tuple(a.values for a in s.memory)) for s in sessions),
+        tuple(a.written.astype(bool).reshape(a.values.shape) for a in first.memory),
+        (first.blocks[0], first.blocks[1]),
+        sum(c.accesses for c in first.counts),
+        sum(c.barriers for c in first.counts),
+    )

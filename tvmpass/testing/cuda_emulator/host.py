@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,22 +13,13 @@ from tvm import tirx
 from tvmpass.core.errors import UsageError
 
 from .errors import EmulationError, Unmodelled
-from .launch import DeviceArray
+from .launch import Call, DeviceArray, scalar
 
 if TYPE_CHECKING:
-    from tvmpass.compile.cuda_source import CudaSource, DeviceKernel
+    from tvmpass.compile.cuda_source import CudaSource
 
+_INDICES = ("blockIdx", "threadIdx")
 _DYNAMIC = "tirx.use_dyn_shared_memory"
-
-
-@dataclass(frozen=True)
-class Call:
-    """One launch as the host code makes it."""
-
-    kernel: DeviceKernel
-    arguments: tuple[Any, ...]
-    grid: tuple[int, int, int]
-    dynamic_bytes: int
 
 
 def numpy_dtype(name: str) -> np.dtype:
@@ -153,8 +143,11 @@ class Host:
             raise Unmodelled(f"the emulator does not interpret {call} in host code")
         kernel = self.kernels[str(call.args[0].value)]
         count = len(kernel.parameters)
-        arguments = tuple(self.value(a) for a in call.args[1 : 1 + count])
+        arguments = tuple(
+            value if parameter.pointer else scalar(value, parameter.dtype)
+            for parameter, value in zip(kernel.parameters, map(self.value, call.args[1 : 1 + count]))
+        )
         sizes = [self.value(a) for a in call.args[1 + count :]]
         given = dict(zip((str(p) for p in call.attrs.launch_params), sizes))
-        grid = tuple(given.get(f"blockIdx.{axis}", 1) for axis in "xyz")
-        self.start(Call(kernel, arguments, grid, given.get(_DYNAMIC, 0)))  # type: ignore[arg-type]
+        grid, block = (tuple(given.get(f"{index}.{axis}", 1) for axis in "xyz") for index in _INDICES)
+        self.start(Call(kernel.name, arguments, grid, block, given.get(_DYNAMIC, 0)))

@@ -10,10 +10,15 @@ from typing import Any
 
 import numpy as np
 
+from tvmpass.core.cuda_arch import MAX_THREADS_PER_BLOCK
+
 from .errors import EmulationError, Unmodelled
 from .native import Library
 
 FORWARD, REVERSED, RANDOM = 0, 1, 2
+
+GRANULE = "granule"
+"""The fault that asks for a run with shadow cells of one byte."""
 
 FAULTS = {
     1: "diverged barrier",
@@ -25,7 +30,7 @@ FAULTS = {
     7: "async copy in flight",
     8: "no end",
     9: "unmodelled",
-    10: "granule",
+    10: GRANULE,
     11: "race in global memory",
 }
 
@@ -34,6 +39,7 @@ class _Report(ctypes.Structure):
     _fields_ = [
         ("fault", ctypes.c_int32),
         ("line", ctypes.c_int32),
+        ("last_line", ctypes.c_int32),
         ("pc", ctypes.c_uint64),
         ("thread", ctypes.c_int32 * 3),
         ("block", ctypes.c_int32 * 3),
@@ -116,14 +122,20 @@ class Counts:
     barriers: int
 
 
+@dataclass(frozen=True)
+class Call:
+    """A launch: the kernel's name, its arguments, its dimensions in blocks and threads."""
+
+    kernel: str
+    arguments: tuple[Any, ...]
+    grid: tuple[int, ...]
+    block: tuple[int, ...]
+    dynamic_bytes: int = 0
+
+
 def launch(
     library: Library,
-    kernel: str,
-    arguments: Sequence[DeviceArray | Any],
-    dtypes: Sequence[str | None],
-    grid: Sequence[int],
-    block: Sequence[int],
-    dynamic_bytes: int,
+    call: Call,
     *,
     blocks: Sequence[int],
     order: Order,
@@ -132,17 +144,21 @@ def launch(
 ) -> Counts:
     """Run the given blocks (linear numbers) of a kernel; raises `EmulationError`.
 
-    ``dtypes`` holds the type of each scalar argument, None for arrays.
+    The kernel may reach ``memory``, and nothing else.
     """
-    values = [_value(a, d) for a, d in zip(arguments, dtypes)]
-    pointers = (ctypes.c_void_p * len(values))(*[ctypes.addressof(v) for v in values])
+    threads = math.prod(call.block)
+    if not 0 < threads <= MAX_THREADS_PER_BLOCK:
+        text = f"launch limits: {call.kernel} asks for {threads} threads in a block"
+        raise EmulationError(text, "launch limits")
+    values = [_value(a) for a in call.arguments]
+    pointers = (ctypes.c_void_p * max(1, len(values)))(*[ctypes.addressof(v) for v in values])
     described = [a.described() for a in memory if a.bytes.nbytes]
     arrays = (_Array * max(1, len(described)))(*described)
     numbers = np.ascontiguousarray(_arranged(blocks, order), "int64")
     given = _Launch(
-        (ctypes.c_int32 * 3)(*grid),
-        (ctypes.c_int32 * 3)(*block),
-        dynamic_bytes,
+        (ctypes.c_int32 * 3)(*call.grid),
+        (ctypes.c_int32 * 3)(*call.block),
+        call.dynamic_bytes,
         numbers.ctypes.data,
         len(numbers),
         order.policy,
@@ -157,16 +173,16 @@ def launch(
     report = _Report()
     with library.lock:
         library.handle.emu_launch(
-            ctypes.c_void_p(library.entry(kernel)), pointers, ctypes.byref(given), ctypes.byref(report)
+            ctypes.c_void_p(library.entry(call.kernel)), pointers, ctypes.byref(given), ctypes.byref(report)
         )
     if report.fault:
-        raise _error(library, kernel, report)
+        raise _error(library, call.kernel, report)
     return Counts(report.accesses, report.barriers)
 
 
 def _error(library: Library, kernel: str, report: _Report) -> EmulationError:
     fault = FAULTS[report.fault]
-    line = report.line or library.line(report.pc)
+    line = report.line or library.line(report.pc) or report.last_line
     text = report.text.decode(errors="replace")
     where = f"{kernel}, block {tuple(report.block)}, thread {tuple(report.thread)}"
     if line:
@@ -189,9 +205,18 @@ _SCALARS = {
 }  # fmt: skip
 
 
-def _value(argument: Any, dtype: str | None) -> Any:
-    if isinstance(argument, DeviceArray):
-        return ctypes.c_void_p(argument.bytes.ctypes.data)
+def scalar(value: Any, dtype: str) -> Any:
+    """Return a number as a kernel takes it, of TVM's type ``dtype``."""
     if dtype not in _SCALARS:
         raise Unmodelled(f"the emulator passes no scalar of type {dtype} to a kernel")
-    return _SCALARS[dtype](argument)
+    return _SCALARS[dtype](value)
+
+
+def _value(argument: Any) -> Any:
+    if isinstance(argument, DeviceArray):
+        return ctypes.c_void_p(argument.bytes.ctypes.data)
+    if isinstance(argument, np.generic):
+        return scalar(argument.item(), argument.dtype.name)
+    if isinstance(argument, (int, float)):
+        return scalar(argument, "int32" if isinstance(argument, int) else "float32")
+    return argument

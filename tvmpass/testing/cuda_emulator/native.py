@@ -78,15 +78,7 @@ def load(source: str) -> Library:
     Raises `Unmodelled` where the source uses what the shim does not have, and
     `TvmpassError` without a C++ compiler.
     """
-    text = "\n".join(
-        [
-            '#line 1 "kernel.cu"',
-            translate(source),
-            '#line 1 "entries"',
-            *(_ENTRY.format(name) for name in kernel_names(source)),
-            "",
-        ]
-    )
+    text = "\n".join([translate(source), *(_ENTRY.format(name) for name in kernel_names(source)), ""])
     path = fetch(f"{_key(text)}.so", functools.partial(_compile, text))
     return Library(source, shared_granule(source), ctypes.CDLL(str(path)), path)
 
@@ -103,11 +95,13 @@ def compiler() -> str:
 
 def _compile(text: str, output: Path) -> None:
     with tempfile.TemporaryDirectory(prefix="tvmpass-emulator-") as folder:
-        source, code = Path(folder) / "kernel.cc", Path(folder) / "kernel.o"
+        source, code = Path(folder) / "kernel.cu", Path(folder) / "kernel.o"
         source.write_text(text)
         with resources.as_file(resources.files(__package__)) as package:
             shim = ("-I", str(package / "shim"), "-include", "cuda_emulator.h")
-            done = _run([compiler(), *_FLAGS, *_KERNEL_FLAGS, *shim, "-c", str(source), "-o", str(code)])
+            done = _run(
+                [compiler(), *_FLAGS, *_KERNEL_FLAGS, *shim, "-x", "c++", "-c", str(source), "-o", str(code)]
+            )
             if done.returncode:
                 raise _refusal(done.stderr)
             runtime = fetch(f"{_key('runtime')}.o", functools.partial(_compile_runtime, package))

@@ -36,6 +36,7 @@ enum Fault : int {
 struct Report {
   int32_t fault;
   int32_t line;         // of the emitted source; 0 where only `pc` is known
+  int32_t last_line;    // of the thread's last warp operation
   uint64_t pc;          // offset in the library of the instruction at fault
   int32_t thread[3];
   int32_t block[3];
@@ -135,8 +136,8 @@ void memory_begin(const Launch& launch);
 void memory_begin_block();
 void memory_end();
 void flush_store();
-void access(const void* address, size_t bytes, bool store, const void* pc);
-void atomic_access(void* address, size_t bytes, const void* pc);
+enum class Kind : uint8_t { kLoad, kStore, kAtomic };
+void access(const void* address, size_t bytes, Kind kind, const void* pc);
 unsigned shared_address(const void* pointer);
 char* shared_pointer(unsigned address);
 void begin_async(const AsyncCopy& copy, const void* pc);

@@ -101,12 +101,23 @@ const char* where_shared(const char* address, char* text, size_t size) {
 
 size_t required_alignment(size_t bytes) { return std::min<size_t>(bytes & (~bytes + 1), 16); }
 
-void check_alignment(const char* address, size_t bytes, bool store, const void* pc) {
+const char* name(Kind kind) {
+  switch (kind) {
+    case Kind::kLoad: return "load";
+    case Kind::kStore: return "store";
+    default: return "atomic operation";
+  }
+}
+
+void check_alignment(const char* address, size_t bytes, Kind kind, const void* pc) {
   const size_t needed = required_alignment(bytes);
   if (reinterpret_cast<uintptr_t>(address) % needed)
-    fail(kMisaligned, 0, pc, "a %s of %zu bytes at an address that is no multiple of %zu",
-         store ? "store" : "load", bytes, needed);
+    fail(kMisaligned, 0, pc, "a %s of %zu bytes at an address that is no multiple of %zu", name(kind), bytes,
+         needed);
 }
+
+// Two atomic operations do not conflict, whoever does them.
+bool both_atomic(Kind kind, const Write& write) { return kind == Kind::kAtomic && write.thread == kAtomic; }
 
 [[noreturn]] void conflict(const char* what, const char* where, int other, const void* pc, bool global) {
   char name[64];
@@ -114,7 +125,8 @@ void check_alignment(const char* address, size_t bytes, bool store, const void* 
   fail(global ? kGlobalRace : kRace, 0, pc, "%s in %s: %s did, and no barrier lies between", what, where, name);
 }
 
-void read_shared(const char* address, size_t bytes, const void* pc) {
+// A load, or the load that an atomic operation begins with.
+void read_shared(const char* address, size_t bytes, Kind kind, const void* pc) {
   Thread& thread = *machine.current;
   const size_t granule = machine.launch.granule;
   const size_t begin = (address - arena) / granule, end = (address - arena + bytes - 1) / granule;
@@ -132,9 +144,13 @@ void read_shared(const char* address, size_t bytes, const void* pc) {
            where_shared(address, where, sizeof where));
     const Write& write = shared_writes[i];
     if (write.interval == machine.interval && write.thread != thread.id && write.thread != kSameValue &&
-        !ordered_in_warp(thread, write.thread, write.phase))
+        !both_atomic(kind, write) && !ordered_in_warp(thread, write.thread, write.phase))
       conflict("a load of what another thread stored", where_shared(address, where, sizeof where),
                write.thread, pc, false);
+    if (kind == Kind::kAtomic) {
+      shared_writes[i] = {machine.interval, kAtomic, 0};
+      continue;
+    }
     Read& read = shared_reads[i];
     const auto id = static_cast<uint16_t>(thread.id);
     if (read.interval != machine.interval) {
@@ -213,7 +229,7 @@ int find_array(const char* address) {
   return -1;
 }
 
-void access_global(char* address, size_t bytes, bool store, const void* pc) {
+void access_global(char* address, size_t bytes, Kind kind, const void* pc) {
   const int index = find_array(address);
   if (index < 0) {
     // Say how far off it is: the nearest array is almost always the one that was meant.
@@ -224,25 +240,26 @@ void access_global(char* address, size_t bytes, bool store, const void* pc) {
       const ptrdiff_t distance = address < a.data ? a.data - address : address - (a.data + a.bytes);
       if (!nearest || distance < best) nearest = &a, best = distance;
     }
-    if (!nearest) fail(kOutOfBounds, 0, pc, "a %s of %zu bytes, and there is no array", store ? "store" : "load", bytes);
+    if (!nearest) fail(kOutOfBounds, 0, pc, "a %s of %zu bytes, and there is no array", name(kind), bytes);
     fail(kOutOfBounds, 0, pc, "a %s of %zu bytes outside of every array: byte %td of %s, which has %zu",
-         store ? "store" : "load", bytes, address - nearest->data, nearest->name,
+         name(kind), bytes, address - nearest->data, nearest->name,
          static_cast<size_t>(nearest->bytes));
   }
   Array& array = machine.launch.arrays[index];
   const size_t offset = address - array.data;
   if (offset + bytes > array.bytes)
-    fail(kOutOfBounds, 0, pc, "a %s of %zu bytes at byte %zu of %s, which has %zu", store ? "store" : "load", bytes,
+    fail(kOutOfBounds, 0, pc, "a %s of %zu bytes at byte %zu of %s, which has %zu", name(kind), bytes,
          offset, array.name, static_cast<size_t>(array.bytes));
   Thread& thread = *machine.current;
   const size_t begin = offset / array.granule, end = (offset + bytes - 1) / array.granule;
   for (size_t i = begin; i <= end; ++i) {
-    if (store && array.written) array.written[i] = 1;
+    if (kind != Kind::kLoad && array.written) array.written[i] = 1;
     if (!machine.launch.check) continue;
     Write& write = global_writes[index][i];
     // Nothing orders the blocks of a launch; in one block a barrier does.
     const bool conflicts =
-        write.interval != 0 && (write.interval < machine.block_start ||
+        write.interval != 0 && !both_atomic(kind, write) &&
+                               (write.interval < machine.block_start ||
                                 (write.interval == machine.interval && write.thread != thread.id &&
                                  !ordered_in_warp(thread, write.thread, write.phase)));
     char where[128];
@@ -251,9 +268,10 @@ void access_global(char* address, size_t bytes, bool store, const void* pc) {
       snprintf(where, sizeof where, "global memory (element %zu of %s)%s", i, array.name,
                same_block ? "" : ", of another block");
     }
-    if (!store) {
+    if (kind != Kind::kStore) {
       if (conflicts && write.thread != kSameValue)
         conflict("a load of what another thread stored", where, write.thread, pc, true);
+      if (kind == Kind::kAtomic) write = {machine.interval, kAtomic, 0};
     } else if (conflicts) {
       suspect_store(address, bytes, "a store over what another thread stored", where, write.thread, pc, true);
       write = {machine.interval, kSameValue, 0};
@@ -315,7 +333,7 @@ void flush_store() {
     fail(suspect.global ? kGlobalRace : kRace, 0, suspect.pc, "%s", suspect.text);
 }
 
-void access(const void* where, size_t bytes, bool store, const void* pc) {
+void access(const void* where, size_t bytes, Kind kind, const void* pc) {
   if (bytes == 0) return;
   char* address = static_cast<char*>(const_cast<void*>(where));
   flush_store();
@@ -324,26 +342,14 @@ void access(const void* where, size_t bytes, bool store, const void* pc) {
   if ((machine.accesses & 0xfffff) == 0 && now() > machine.deadline)
     fail(kTimeout, 0, pc, "no end within %.0f s", machine.launch.seconds);
   if (machine.launch.preempt && random_number() % machine.launch.preempt == 0) wait_for_scheduler(Wait::kNone);
-  check_alignment(address, bytes, store, pc);
-  if (!in_shared(address)) return access_global(address, bytes, store, pc);
+  check_alignment(address, bytes, kind, pc);
+  if (!in_shared(address)) return access_global(address, bytes, kind, pc);
   if (bytes < static_cast<size_t>(machine.launch.granule) && machine.launch.check)
     fail(kNeedsBytes, 0, pc, "an access of %zu bytes", bytes);
-  if (store)
+  if (kind == Kind::kStore)
     write_shared(address, bytes, pc);
   else
-    read_shared(address, bytes, pc);
-}
-
-void atomic_access(void* where, size_t bytes, const void* pc) {
-  char* address = static_cast<char*>(where);
-  access(address, bytes, false, pc);
-  if (!in_shared(address)) {
-    const int index = find_array(address);
-    Array& array = machine.launch.arrays[index];
-    const size_t i = (address - array.data) / array.granule;
-    if (array.written) array.written[i] = 1;
-    return;
-  }
+    read_shared(address, bytes, kind, pc);
 }
 
 unsigned shared_address(const void* pointer) {
@@ -360,7 +366,7 @@ void begin_async(const AsyncCopy& copy, const void* pc) {
   if (!in_shared(destination)) fail(kOutOfBounds, 0, pc, "cp.async to an address outside of shared memory");
   if (copy.destination % copy.bytes || reinterpret_cast<uintptr_t>(copy.source) % copy.bytes)
     fail(kMisaligned, 0, pc, "cp.async of %u bytes at an address that is no multiple of it", copy.bytes);
-  if (copy.from_source) access(copy.source, copy.from_source, false, pc);
+  if (copy.from_source) access(copy.source, copy.from_source, Kind::kLoad, pc);
   write_shared(destination, copy.bytes, pc, true);
 }
 
@@ -391,23 +397,22 @@ void* emu_static_shared(int slot, size_t bytes, size_t alignment) {
 void* emu_dynamic_shared() { return dynamic_memory; }
 unsigned emu_to_shared(const void* pointer) { return shared_address(pointer); }
 void* emu_from_shared(unsigned address) { return shared_pointer(address); }
-void emu_read(const void* address, size_t bytes) { access(address, bytes, false, __builtin_return_address(0)); }
-void emu_write(void* address, size_t bytes) { access(address, bytes, true, __builtin_return_address(0)); }
-void emu_atomic(void* address, size_t bytes) { atomic_access(address, bytes, __builtin_return_address(0)); }
+void emu_line(int line) { machine.current->collective.line = line; }
+void emu_atomic(void* address, size_t bytes) { access(address, bytes, Kind::kAtomic, __builtin_return_address(0)); }
 
 // What -fsanitize=thread calls.  The name says how many bytes.
 #define HOOKS(n)                                                                                       \
-  void __tsan_read##n(void* a) { access(a, n, false, __builtin_return_address(0)); }                   \
-  void __tsan_write##n(void* a) { access(a, n, true, __builtin_return_address(0)); }                   \
-  void __tsan_unaligned_read##n(void* a) { access(a, n, false, __builtin_return_address(0)); }         \
-  void __tsan_unaligned_write##n(void* a) { access(a, n, true, __builtin_return_address(0)); }
+  void __tsan_read##n(void* a) { access(a, n, Kind::kLoad, __builtin_return_address(0)); }                   \
+  void __tsan_write##n(void* a) { access(a, n, Kind::kStore, __builtin_return_address(0)); }                   \
+  void __tsan_unaligned_read##n(void* a) { access(a, n, Kind::kLoad, __builtin_return_address(0)); }         \
+  void __tsan_unaligned_write##n(void* a) { access(a, n, Kind::kStore, __builtin_return_address(0)); }
 HOOKS(1)
 HOOKS(2)
 HOOKS(4)
 HOOKS(8)
 HOOKS(16)
-void __tsan_read_range(void* a, size_t n) { access(a, n, false, __builtin_return_address(0)); }
-void __tsan_write_range(void* a, size_t n) { access(a, n, true, __builtin_return_address(0)); }
+void __tsan_read_range(void* a, size_t n) { access(a, n, Kind::kLoad, __builtin_return_address(0)); }
+void __tsan_write_range(void* a, size_t n) { access(a, n, Kind::kStore, __builtin_return_address(0)); }
 void __tsan_func_entry(void*) {}
 void __tsan_func_exit() {}
 void __tsan_init() {}

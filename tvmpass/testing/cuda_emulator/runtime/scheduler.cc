@@ -225,6 +225,7 @@ void run_block(int64_t linear) {
     Thread& thread = machine.threads[i];
     thread.wait = Wait::kNone;
     thread.phase = 0;
+    thread.collective.line = 0;
     thread.issued.clear();
     thread.groups.clear();
     prepare(thread);
@@ -281,6 +282,7 @@ void fail(Fault fault, int line, const void* pc, const char* format, ...) {
   if (report.fault == kOk) {
     report.fault = fault;
     report.line = line;
+    report.last_line = machine.current ? machine.current->collective.line : 0;
     Dl_info info;
     if (pc && dladdr(pc, &info))
       report.pc = static_cast<uint64_t>(static_cast<const char*>(pc) - static_cast<const char*>(info.dli_fbase));

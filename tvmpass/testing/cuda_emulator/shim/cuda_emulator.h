@@ -40,8 +40,7 @@ void* emu_static_shared(int slot, size_t bytes, size_t alignment);
 void* emu_dynamic_shared();
 unsigned emu_to_shared(const void* pointer);
 void* emu_from_shared(unsigned address);
-void emu_read(const void* address, size_t bytes);
-void emu_write(void* address, size_t bytes);
+void emu_line(int line);
 void emu_atomic(void* address, size_t bytes);
 void emu_cp_async(unsigned destination, const void* source, unsigned bytes, unsigned from_source);
 void emu_cp_async_commit();
@@ -126,6 +125,10 @@ EMU_INLINE float max(float a, float b) { return fmaxf(a, b); }
 EMU_INLINE float min(float a, float b) { return fminf(a, b); }
 EMU_INLINE double max(double a, double b) { return fmax(a, b); }
 EMU_INLINE double min(double a, double b) { return fmin(a, b); }
+EMU_INLINE double max(float a, double b) { return fmax(a, b); }
+EMU_INLINE double min(float a, double b) { return fmin(a, b); }
+EMU_INLINE double max(double a, float b) { return fmax(a, b); }
+EMU_INLINE double min(double a, float b) { return fmin(a, b); }
 
 template <class A, class B>
 using emu_integers = std::enable_if_t<std::is_integral<A>::value && std::is_integral<B>::value, std::common_type_t<A, B>>;

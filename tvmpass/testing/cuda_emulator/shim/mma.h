@@ -40,6 +40,7 @@ EMU_INLINE int lane() {
 
 template <class T>
 EMU_INLINE void check(const T* p, unsigned stride, int line) {
+  emu_line(line);
   if (reinterpret_cast<uintptr_t>(p) % 32) emu_unmodelled("a tensor-core load or store at an address that is no multiple of 32", line);
   if (stride * sizeof(T) % 16) emu_unmodelled("a tensor-core load or store with rows that are no multiple of 16 bytes apart", line);
 }
