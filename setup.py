@@ -44,20 +44,20 @@ XGBOOST = [
     "xgboost>=2.1,<4; sys_platform != 'linux' or platform_machine != 'x86_64'",
 ]
 
+# nvcc itself brings nvvm, crt and the runtime; libcudart is also what runs an
+# artifact, and CUDA's 16-bit float headers include one of cccl.
+CUDA = ["nvidia-cuda-nvcc>=13,<14", "nvidia-cuda-runtime>=13,<14", "nvidia-cuda-cccl>=13,<14"]
+
 BENCH = ["onnxruntime>=1.20", "pillow>=10"]
 TEST = ["pytest>=8", "pytest-xdist>=3.5", "pytest-timeout>=2.3", "hypothesis>=6.100", *BENCH]
 
 EXTRAS = {
-    "cuda": [
-        "nvidia-cuda-nvcc>=13,<14",
-        "nvidia-cuda-nvrtc>=13,<14",
-        "nvidia-cuda-runtime>=13,<14",
-        "nvidia-cuda-cccl>=13,<14",
-    ],
+    "cuda": CUDA,
     "torch": ["torch>=2.6"],
     "bench": BENCH,
     "rpc": ["tornado>=6", "psutil>=5.9", "cloudpickle>=3"],
-    "test": TEST,
+    # All tests: those of the CUDA target compile with nvcc. `dev` runs the fast ones, without it.
+    "test": [*TEST, *CUDA],
     "dev": [*TEST, "ruff>=0.8", "mypy>=1.13"],
 }
 
