@@ -22,6 +22,9 @@ SLOW = {
     "meta/test_laws.py",
     "relay_passes/test_grown_graphs.py",
     "schedules/test_pack.py",
+    "testing/test_cuda_emulator.py",
+    "testing/test_cuda_emulator_faults.py",
+    "testing/test_cuda_emulator_tvm.py",
     "tir_passes/test_recipes_numeric.py",
 }
 

@@ -145,6 +145,7 @@ void finish_async(const AsyncCopy& copy);
 
 // Warp collectives (warp.cc, wmma.cc)
 bool run_collectives(int warp);
+void check_exit(const Thread& thread);  // a thread that ends must not be waited for
 void run_mma(Thread* const* lanes);
 enum CollectiveKind : int { kSyncWarp, kShuffle, kShuffleUp, kShuffleDown, kShuffleXor, kBallot, kAny, kAll, kMma };
 

@@ -26,6 +26,7 @@ char* stacks;
 [[noreturn]] void thread_main() {
   machine.entry(machine.arguments);
   flush_store();
+  check_exit(*machine.current);
   wait_for_scheduler(Wait::kDone);
   __builtin_unreachable();
 }

@@ -55,6 +55,17 @@ uint64_t meet(Collective collective) {
 
 }  // namespace
 
+void check_exit(const Thread& thread) {
+  const int first = thread.warp * kWarp;
+  for (int i = first; i < first + kWarp && i < machine.thread_count; ++i) {
+    const Thread& other = machine.threads[i];
+    if (other.wait == Wait::kWarp && other.collective.mask >> thread.lane & 1)
+      fail(kDivergedWarp, other.collective.line, nullptr,
+           "the thread ends while lane %d waits for it in a warp operation with mask 0x%08x", other.lane,
+           other.collective.mask);
+  }
+}
+
 bool run_collectives(int warp) {
   const int first = warp * kWarp;
   const int last = first + kWarp < machine.thread_count ? first + kWarp : machine.thread_count;
