@@ -6,7 +6,8 @@
 # Runs `pytest -m cuda`, times every schedule family fused and unfused by device events, compares whole
 # models with their CPU build, and collects records for the cost model. DIR (default build/cuda-measured)
 # gets summary.json, tests.txt, tests.xml, records.jsonl and records.txt; what is done is kept when the
-# time runs out. Exit code 0: all right, 1: something is wrong, 3: no CUDA device answers.
+# time runs out. Exit code 0: all right, 1: something is wrong, 3: no CUDA device answers, 4: what was
+# done is right, but the time ran out.
 #
 # In an unpacked bundle (scripts/gpu_bundle.sh) it uses the bundle's packages and its built libraries.
 # In a clone it uses .venv, and libraries that `python -m scripts.cuda.prebuild` has built.

@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
 # Pack what a GPU host without registry access needs into parts of a chosen size.
 #
-#   scripts/gpu_bundle.sh [--out DIR] [--part-size MIB] [--models DIR] [--target T] [--no-prebuilt]
+#   scripts/gpu_bundle.sh [--out DIR] [--part-size MIB] [--models DIR] [--target T] [--batches N] [--no-prebuilt]
 #
 #   --out DIR        where the parts go (default build/gpu-bundle)
 #   --part-size MIB  largest part (default 60)
 #   --models DIR     folder with the OCR models, to be built and taken along (default: the example)
 #   --target T       what the libraries are built for (default cuda:sm_80,sm_90)
+#   --batches N      batches of kernels to be timed for the cost model, for the last architecture (default 6)
 #   --no-prebuilt    take no built libraries along: the host then needs nvcc and g++
 #
 # Needs make, pip with a registry, g++, git and xz here. The host needs Python 3.12, tar, xz and a driver:
@@ -18,12 +19,12 @@ cd "$(dirname "$0")/.."
 fail() { echo "gpu_bundle: $*" >&2; exit 1; }
 say() { printf '[%5d s] %s\n' "$SECONDS" "$*" >&2; }
 
-out=build/gpu-bundle part_mib=60 models='' target=cuda:sm_80,sm_90 prebuilt=yes
+out=build/gpu-bundle part_mib=60 models='' target=cuda:sm_80,sm_90 batches=6 prebuilt=yes
 while [ $# -gt 0 ]; do
   case $1 in
     --no-prebuilt) prebuilt=no; shift; continue ;;
     -h|--help) sed -n '2,/^set -/{/^set -/!p}' "$0" | sed 's/^# \{0,1\}//'; exit 0 ;;
-    --out|--part-size|--models|--target) [ $# -gt 1 ] || fail "$1 needs a value" ;;
+    --out|--part-size|--models|--target|--batches) [ $# -gt 1 ] || fail "$1 needs a value" ;;
     *) fail "unknown option $1 (see --help)" ;;
   esac
   case $1 in
@@ -31,10 +32,12 @@ while [ $# -gt 0 ]; do
     --part-size) part_mib=$2 ;;
     --models) models=$2 ;;
     --target) target=$2 ;;
+    --batches) batches=$2 ;;
   esac
   shift 2
 done
 [[ $part_mib =~ ^[1-9][0-9]*$ ]] || fail "--part-size $part_mib: expected a number of MiB"
+[[ $batches =~ ^[0-9]+$ ]] || fail "--batches $batches: expected a number"
 [ -z "$models" ] || [ -d "$models" ] || fail "--models $models: no such folder"
 for tool in make git xz tar split sha256sum g++; do
   command -v $tool >/dev/null || fail "$tool is not installed"
@@ -92,6 +95,14 @@ if [ "$prebuilt" = yes ]; then
   # What does not build is named by its last line and in index.json; the host's tests fail on it.
   "$python" -m scripts.cuda.prebuild --out build/cuda --target "$target" ${models:+--models "$models"} >&2 ||
     say "note: some libraries were not built"
+  if [ "$batches" -gt 0 ]; then
+    last=cuda:${target##*[,:]}
+    say "building $batches batches of kernels for records on $last"
+    mkdir -p build/cuda/records
+    echo "$last" > build/cuda/records/target
+    PYTHONPATH=. "$python" scripts/collect_cuda.py --prebuild build/cuda/records --batches "$batches" \
+      --target "$last" >&2 || fail "building kernels for records failed"
+  fi
   tar -C build/cuda -cf - . | xz -9 -T0 > "$work/pack/prebuilt.tar.xz"
 fi
 

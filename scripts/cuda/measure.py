@@ -30,6 +30,8 @@ ROOT = Path(__file__).resolve().parents[2]
 SHARES = {"tests": 0.40, "cases": 0.30, "models": 0.10, "records": 0.20}
 """Of the time limit; what a step does not need goes to those after it."""
 REPEATS, REPEAT_MS = 10, 20
+DONE, WRONG, NO_DEVICE, SHORT = 0, 1, 3, 4
+"""Exit codes; the last: what was done is right, and not everything was done in time."""
 SPARE_SECONDS = 5.0
 """Kept back for writing the summary."""
 
@@ -43,6 +45,7 @@ class Run:
     device: str
     begin: float = field(default_factory=time.monotonic)
     summary: dict[str, Any] = field(default_factory=lambda: {"schema": 1, "finished": False})
+    complete: bool = True
 
     def left(self) -> float:
         """Return the seconds that are left."""
@@ -53,6 +56,11 @@ class Run:
         names = list(SHARES)
         share = sum(SHARES[name] for name in names[: names.index(step) + 1])
         return min(self.left(), self.begin + share * self.seconds - time.monotonic())
+
+    def left_out(self, text: str) -> None:
+        """Note what there was no time for; the run is then not finished."""
+        self.complete = False
+        self.summary["notes"].append(f"{text} (time limit)")
 
     def say(self, text: str) -> None:
         print(f"[{time.monotonic() - self.begin:6.1f} s] {text}", file=sys.stderr, flush=True)
@@ -89,7 +97,7 @@ def main() -> int:
 
 
 def measure(run: Run, prebuilt: Path) -> int:
-    """Do every step; return the exit code: 0, 1 for something wrong, 3 for no device."""
+    """Do every step; return the exit code."""
     from tvmpass.compile.cuda_probe import probe
 
     found = probe()
@@ -102,10 +110,11 @@ def measure(run: Run, prebuilt: Path) -> int:
     failed = tests(run)
     failed += timed_cases(run, prebuilt, [item for item in index if item.get("size") == "large"])
     failed += timed_models(run, prebuilt, [item for item in index if "model" in item])
-    failed += records(run, "cuda")
-    run.summary["finished"] = True
+    if run.device == "cuda":
+        failed += records(run, prebuilt / "records", found.arch)
+    run.summary["finished"] = run.complete
     run.say(f"{run.out / 'summary.json'}: {len(run.summary['cases'])} timed, {failed} things wrong")
-    return 1 if failed else 0
+    return WRONG if failed else DONE if run.complete else SHORT
 
 
 def rehearse(run: Run, prebuilt: Path, index: list[dict], found) -> int:
@@ -117,7 +126,7 @@ def rehearse(run: Run, prebuilt: Path, index: list[dict], found) -> int:
         run.say(line)
     run.summary["stopped"] = f"no CUDA device answers: {found.reason}"
     run.say(f"stopped before the device: {found.reason}; {len(index)} libraries load, {len(missing)} do not")
-    return 1 if missing or found.state == "broken" else 3
+    return WRONG if missing or found.state == "broken" else NO_DEVICE
 
 
 def unresolved(prebuilt: Path, index: list[dict]) -> list[str]:
@@ -176,10 +185,10 @@ def tests(run: Run) -> int:
             for child in case:
                 if child.tag == "skipped":
                     reasons[child.get("message", "")] += 1
+    elif code is None:
+        run.left_out("the tests did not end")
     else:
-        run.summary["notes"].append(
-            "the tests did not end in time" if code is None else f"pytest gave {code}"
-        )
+        run.summary["notes"].append(f"pytest gave {code} and no results")
         counts["failed"] = 1
     run.summary["tests"] = {**counts, "skip_reasons": dict(reasons)}
     run.say(", ".join(f"{number} {outcome}" for outcome, number in counts.items()))
@@ -216,7 +225,7 @@ def timed_cases(run: Run, prebuilt: Path, items: list[dict]) -> int:
     # Both forms of a case stand side by side, so that a stop leaves whole pairs.
     for item in sorted(items, key=lambda item: (item["case"], item["fusion"])):
         if time.monotonic() >= stop:
-            run.summary["notes"].append(f"not timed: {item['name']} (time limit)")
+            run.left_out(f"not timed: {item['name']}")
             continue
         path, arrays = prebuilt / item["file"], known[item["case"]].arrays()
         entry = attempt(run, item, partial(time_library, run, path, arrays))
@@ -295,7 +304,7 @@ def timed_models(run: Run, prebuilt: Path, items: list[dict]) -> int:
     stop = time.monotonic() + seconds
     for item in items:
         if time.monotonic() >= stop:
-            run.summary["notes"].append(f"not timed: {item['name']} (time limit)")
+            run.left_out(f"not timed: {item['name']}")
             continue
         with np.load(prebuilt / item["arrays"], allow_pickle=False) as stored:
             arrays = {name: stored[name] for name in stored.files}
@@ -319,17 +328,31 @@ def timed_models(run: Run, prebuilt: Path, items: list[dict]) -> int:
     return wrong
 
 
-def records(run: Run, device: str) -> int:
-    """Collect records for the cost model with the time that is left; return 1 where that failed."""
-    script = ROOT / "scripts" / "collect_cuda.py"
+def records(run: Run, built: Path, arch: str) -> int:
+    """Collect records for the cost model with the time that is left; return 1 where that failed.
+
+    ``built`` holds kernels that were compiled elsewhere for one architecture;
+    without nvcc here there are no others.
+    """
     seconds = run.left()
     if seconds < 10:
-        run.summary["notes"].append("no time was left for records")
+        run.left_out("no records")
         return 0
     path = run.out / "records.jsonl"
+    command = [sys.executable, str(ROOT / "scripts" / "collect_cuda.py"), "--device", "cuda"]
+    command += ["--target", f"cuda:{arch}", "--out", str(path)]
+    target, compiles = built / "target", has_nvcc()
+    fits = target.exists() and target.read_text().strip() == f"cuda:{arch}"
+    if fits:
+        command += ["--prebuilt", str(built)]
+    if compiles:
+        command += ["--minutes", f"{max(0.1, (seconds - 10) / 60):.2f}"]
+    elif fits:
+        command += ["--batches", str(len(list(built.glob("*.so"))))]
+    else:
+        run.summary["notes"].append(f"no records: no nvcc here and no kernels built for {arch}")
+        return 0
     run.say(f"records for the cost model, at most {seconds:.0f} s")
-    command = [sys.executable, str(script), "--device", device, "--out", str(path)]
-    command += ["--minutes", f"{max(0.1, (seconds - 10) / 60):.2f}"]
     with open(run.out / "records.txt", "w", encoding="utf-8") as log:
         code = limited(command, seconds, log)
     count = max(0, len(path.read_text(encoding="utf-8").splitlines()) - 1) if path.exists() else 0
@@ -339,6 +362,19 @@ def records(run: Run, device: str) -> int:
         run.summary["notes"].append("collecting records failed; records.txt says why")
         return 1
     return 0
+
+
+def has_nvcc() -> bool:
+    """Return whether kernels can be compiled here."""
+    from tvmpass.compile.cuda_toolchain import find_nvcc, host_compiler
+    from tvmpass.core.errors import TvmpassError
+
+    try:
+        find_nvcc()
+        host_compiler()
+    except TvmpassError:
+        return False
+    return True
 
 
 if __name__ == "__main__":
