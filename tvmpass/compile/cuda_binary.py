@@ -35,11 +35,23 @@ class Symbol:
 def fatbin_kernels(fatbin: bytes) -> dict[int, frozenset[str]]:
     """Return the functions in a fatbin's machine code by compute capability: 80, 90."""
     found: dict[int, frozenset[str]] = {}
+    for capability, symbol in _fatbin_functions(fatbin):
+        found[capability] = found.get(capability, frozenset()) | {symbol.name}
+    return found
+
+
+def fatbin_code_bytes(fatbin: bytes) -> dict[str, int]:
+    """Return the bytes of each function's machine code, all architectures together."""
+    found: dict[str, int] = {}
+    for _, symbol in _fatbin_functions(fatbin):
+        found[symbol.name] = found.get(symbol.name, 0) + symbol.size
+    return found
+
+
+def _fatbin_functions(fatbin: bytes) -> Iterator[tuple[int, Symbol]]:
     for kind, capability, code in _fatbin_entries(fatbin):
         if kind == _CUBIN and code[:4] == _ELF_MAGIC:
-            names = {symbol.name for symbol in elf_symbols(code) if symbol.function}
-            found[capability] = found.get(capability, frozenset()) | names
-    return found
+            yield from ((capability, symbol) for symbol in elf_symbols(code) if symbol.function)
 
 
 def _fatbin_entries(fatbin: bytes) -> Iterator[tuple[int, int, bytes]]:

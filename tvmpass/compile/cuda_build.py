@@ -21,10 +21,12 @@ from tvmpass.core.errors import TvmpassError, last_line
 
 from .codegen import kernel_context
 from .compile_cache import CompileCache
+from .cuda_binary import fatbin_code_bytes
 from .cuda_limits import check_launch, check_resources, report
-from .cuda_pack import BINARY_FORMAT, CudaModule
+from .cuda_pack import BINARY_FORMAT, CudaModule, join_tables
 from .cuda_source import CudaSource, emit_cuda
 from .cuda_toolchain import Unit, UnitError, check_architectures, compile_units, find_nvcc
+from .cuda_units import Group, compile_joined
 from .exact_floats import guard
 
 Plainer = Callable[[str, str], tirx.PrimFunc | None]
@@ -32,7 +34,11 @@ Plainer = Callable[[str, str], tirx.PrimFunc | None]
 
 @dataclass
 class CudaKernels:
-    """The compiled kernels of a module, by symbol."""
+    """The compiled kernels of a module, by symbol.
+
+    ``objects`` holds host code, ``reports`` the field ``cuda`` of the report, and
+    ``code_bytes`` the machine code of all architectures together.
+    """
 
     modules: list[CudaModule] = field(default_factory=list)
     objects: dict[str, Path] = field(default_factory=dict)
@@ -60,56 +66,70 @@ def compile_cuda(
     """
     nvcc, arches = find_nvcc(), target_arches(target)
     check_architectures(nvcc, arches)
-    sources: dict[str, CudaSource] = {}
-    replaced: set[str] = set()
 
-    def emit(symbol: str, function: tirx.PrimFunc) -> None:
-        try:
-            sources[symbol] = emit_cuda(function, target, symbol)
-        except Exception as error:  # TVM raises several classes
-            replace(symbol, last_line(error), error)
+    def compile_all(units: Mapping[str, str]) -> dict[str, Unit]:
+        return compile_units(units, arches, nvcc=nvcc, cache=cache, fast_math=fast_math, progress=progress)
 
-    def replace(symbol: str, reason: str, cause: Exception) -> None:
-        simple = plainer(symbol, reason) if symbol not in replaced else None
-        replaced.add(symbol)
-        if simple is None:
-            raise TvmpassError(f"code generation of kernel {names[symbol]} failed: {reason}") from cause
-        emit(symbol, simple.with_attr("global_symbol", symbol))
-
-    for symbol, function in functions.items():
+    sources = _Sources(names, target, plainer)
+    for symbol in functions:
         if symbol in names:
-            emit(symbol, function)
-    units: dict[str, Unit] | None = None
-    while units is None:
-        for symbol, source in sources.items():
-            check_launch(names[symbol], source.kernels, arches)
-        texts = {symbol: source.source for symbol, source in sources.items()}
-        try:
-            units = compile_units(
-                texts, arches, nvcc=nvcc, cache=cache, fast_math=fast_math, progress=progress
-            )
-        except UnitError as error:
-            replace(error.unit, error.reason, error)
-
+            sources.emit(symbol, functions[symbol])
     made = CudaKernels()
+    for group, unit in _compile_devices(sources, arches, compile_all):
+        members = [sources.made[symbol] for symbol in group.names]
+        table = join_tables(source.table for source in members)
+        made.modules.append(CudaModule(BINARY_FORMAT, table, unit.fatbin))
+        sizes = fatbin_code_bytes(unit.fatbin)
+        for source in members:
+            check_resources(names[source.name], source.kernels, unit.resources)
+            made.reports[source.name] = report(source.kernels, unit.resources, arches)
+            made.code_bytes[source.name] = sum(sizes.get(kernel.name, 0) for kernel in source.kernels)
     for symbol, function in functions.items():
-        path = folder / f"{symbol}.o"
-        made.objects[symbol] = path
+        path = made.objects[symbol] = folder / f"{symbol}.o"
         if symbol not in names:
             _compile_host(guard(function), symbol, target, path)
-            continue
-        source, unit = sources[symbol], units[symbol]
-        check_resources(names[symbol], source.kernels, unit.resources)
-        made.modules.append(CudaModule(BINARY_FORMAT, source.table, unit.fatbin))
-        made.reports[symbol] = report(source.kernels, unit.resources, arches)
-        made.code_bytes[symbol] = len(unit.fatbin)
-        if symbol not in replaced and cache.fetch(symbol, path):
+        elif symbol not in sources.replaced and cache.fetch(symbol, path):
             made.cache_hits += 1
-            continue
-        _compile_launcher(source, target, path)
-        if symbol not in replaced:
-            cache.store(symbol, path)
+        else:
+            _compile_launcher(sources.made[symbol], target, path)
+            if symbol not in sources.replaced:
+                cache.store(symbol, path)
     return made
+
+
+class _Sources:
+    """The CUDA text of each kernel; one that fails is replaced by its plainer form, once."""
+
+    def __init__(self, names: Mapping[str, str], target: tvm.target.Target, plainer: Plainer):
+        self.names, self.target, self.plainer = names, target, plainer
+        self.made: dict[str, CudaSource] = {}
+        self.replaced: set[str] = set()
+
+    def emit(self, symbol: str, function: tirx.PrimFunc) -> None:
+        """Lower a function and keep what it became."""
+        try:
+            self.made[symbol] = emit_cuda(function, self.target, symbol)
+        except Exception as error:  # TVM raises several classes
+            self.replace(symbol, last_line(error), error)
+
+    def replace(self, symbol: str, reason: str, cause: Exception) -> None:
+        """Lower the plainer form instead; `TvmpassError` where there is none."""
+        simple = self.plainer(symbol, reason) if symbol not in self.replaced else None
+        self.replaced.add(symbol)
+        if simple is None:
+            raise TvmpassError(f"code generation of kernel {self.names[symbol]} failed: {reason}") from cause
+        self.emit(symbol, simple.with_attr("global_symbol", symbol))
+
+
+def _compile_devices(sources: _Sources, arches, compile_all) -> list[tuple[Group, Unit]]:
+    """Check the launches and compile all device code; what nvcc refuses is replaced."""
+    while True:
+        for symbol, source in sources.made.items():
+            check_launch(sources.names[symbol], source.kernels, arches)
+        try:
+            return compile_joined({symbol: s.source for symbol, s in sources.made.items()}, compile_all)
+        except UnitError as error:
+            sources.replace(error.unit, error.reason, error)
 
 
 def _compile_launcher(source: CudaSource, target: tvm.target.Target, path: Path) -> None:

@@ -64,6 +64,13 @@ class CudaModule:
         return cls(form, table, code)
 
 
+def join_tables(tables: Iterable[bytes]) -> bytes:
+    """Return one table with the kernels of several."""
+    given = list(tables)
+    count = sum(Reader(table).number() for table in given)
+    return count.to_bytes(8, "little") + b"".join(table[8:] for table in given)
+
+
 def read_tree(block: bytes) -> list[Module]:
     """Return the modules of a block, the first being the root."""
     reader = Reader(block)

@@ -152,7 +152,7 @@ def compile_units(
             for count, (key, future) in enumerate(running.items(), 1):
                 done[key] = future.result()
                 if progress is not None:
-                    progress(f"nvcc: {count} of {len(todo)} kernels")
+                    progress(f"nvcc: {count} of {len(todo)} units")
         finally:
             pool.shutdown(cancel_futures=True)
     return {name: done[key] for name, key in keys.items()}
