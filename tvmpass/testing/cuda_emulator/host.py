@@ -54,6 +54,8 @@ def bind(source: CudaSource, values: Sequence[Any]) -> tuple[dict[Any, Any], lis
         for extent, actual in zip(parameter.ty.shape, value.shape):
             if isinstance(extent, tvm.ir.Var):
                 known.setdefault(extent, actual)
+        if isinstance(parameter.ty.elem_offset, tvm.ir.Var):  # arrays begin where their data does
+            known.setdefault(parameter.ty.elem_offset, 0)
     return known, arrays
 
 

@@ -1,0 +1,87 @@
+"""Run a whole model for CUDA without a device: TVM's VM on the host, kernels emulated.
+
+For small models: every block of every kernel runs on the CPU.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import tvm
+import tvm_ffi
+from tvm import relax, tirx
+
+from tvmpass.compile.artifact import flatten
+from tvmpass.compile.build import compile_vm
+from tvmpass.compile.cuda_source import emit_cuda
+from tvmpass.compile.target import parse_target
+from tvmpass.core.rebuild import map_values
+from tvmpass.core.site import op_name
+
+from .cuda_emulator import emulate
+
+_NUMBERS = itertools.count()
+
+
+def emulate_model(mod, target: Any, inputs: Mapping[str, np.ndarray], *, orders: int = 1) -> list[np.ndarray]:
+    """Return the outputs of an optimised module, its kernels run by the emulator.
+
+    ``mod`` is what `tvmpass.optimize` returns for the CUDA ``target``; ``inputs``
+    are the arguments of ``main`` by parameter name.  Raises `EmulationError`
+    for a kernel that misbehaves.
+    """
+    resolved = parse_target(target, 1)
+    names = {
+        variable.name_hint: _register(variable.name_hint, function, resolved, orders)
+        for variable, function in mod.functions_items()
+        if isinstance(function, tirx.PrimFunc)
+    }
+    try:
+        executable = compile_vm(_without_kernels(mod, names), parse_target("llvm", 1))
+        arguments = [tvm.runtime.tensor(np.asarray(inputs[p.name])) for p in mod["main"].params]
+        return flatten(relax.VirtualMachine(executable, tvm.cpu())["main"](*arguments))
+    finally:
+        for name in names.values():
+            tvm_ffi.registry.remove_global_func(name)
+
+
+def _register(kernel: str, function: tirx.PrimFunc, target: tvm.target.Target, orders: int) -> str:
+    """Make a packed function that emulates a kernel; return its global name."""
+    source = emit_cuda(function, target, kernel)
+    tensors = sum(tirx.buffer.is_buffer_var(p) for p in function.params)
+    name = f"tvmpass.emulated.{next(_NUMBERS)}.{kernel}"
+
+    def run(*arguments: Any) -> None:
+        # Scalars come before the outputs here, and after them in the kernel.
+        given = [a for a in arguments if isinstance(a, tvm.runtime.Tensor)]
+        scalars = [int(a) for a in arguments if not isinstance(a, tvm.runtime.Tensor)]
+        if len(given) != tensors:
+            raise ValueError(f"{kernel} takes {tensors} tensors, {len(given)} were given")
+        arrays = [tensor.numpy() for tensor in given]
+        result = emulate(source, [*arrays, *scalars], orders=orders)
+        for tensor, array in zip(given, result.arrays):
+            tensor.copyfrom(array)
+
+    tvm.register_global_func(name, run, override=True)
+    return name
+
+
+def _without_kernels(mod, names: Mapping[str, str]):
+    """Return the module with calls of packed functions in place of its kernels."""
+
+    def renamed(value):
+        if op_name(value) != "relax.call_tir":
+            return value
+        args = list(value.args[1].fields)
+        if len(value.args) > 2:
+            args += [relax.prim_value(number) for number in value.args[2].values]
+        return relax.call_dps_packed(names[value.args[0].name_hint], args, value.ty_args[0])
+
+    result = tvm.IRModule(attrs=mod.attrs)
+    for variable, function in mod.functions_items():
+        if isinstance(function, relax.Function):
+            result[variable] = map_values(function, renamed)
+    return relax.transform.Normalize()(result)
