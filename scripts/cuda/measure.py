@@ -177,6 +177,8 @@ def tests(run: Run) -> int:
         code = limited(command, seconds, log)
     counts = {"passed": 0, "failed": 0, "skipped": 0}
     reasons: dict[str, int] = defaultdict(int)
+    if code is None:
+        run.left_out("the tests did not end")
     if junit.exists():
         for case in ElementTree.parse(junit).iter("testcase"):
             kinds = {child.tag for child in case}
@@ -185,9 +187,7 @@ def tests(run: Run) -> int:
             for child in case:
                 if child.tag == "skipped":
                     reasons[child.get("message", "")] += 1
-    elif code is None:
-        run.left_out("the tests did not end")
-    else:
+    elif code is not None:
         run.summary["notes"].append(f"pytest gave {code} and no results")
         counts["failed"] = 1
     run.summary["tests"] = {**counts, "skip_reasons": dict(reasons)}
