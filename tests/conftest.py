@@ -18,6 +18,8 @@ SLOW = {
     "compile/test_artifact.py",
     "compile/test_build.py",
     "compile/test_codegen.py",
+    "compile/test_cuda_artifact.py",
+    "compile/test_cuda_build.py",
     "cost/test_learned.py",
     "meta/test_laws.py",
     "relay_passes/test_grown_graphs.py",

@@ -84,6 +84,7 @@ def build(
     current `tvmpass.PassContext`, read once here.
     """
     options, notes = read_options()
+    _check_tools(parse_target(target, options.threads))
     lowered, report, job, plain = _optimize(
         mod, target, options, notes, params, rules, without, dump_ir, progress
     )
@@ -117,6 +118,14 @@ def build(
     if timings:
         report.timings = {name: {"compile_ms": ms, "measured_us": None} for name, ms in job.stage_ms.items()}
     return artifact
+
+
+def _check_tools(target: tvm.target.Target) -> None:
+    """Raise `TvmpassError` now for a missing compiler, not after the work before it."""
+    if target.kind.name == "cuda":
+        from .cuda_build import find_tools
+
+        find_tools(target)
 
 
 def compile_vm(mod, target: tvm.target.Target):

@@ -25,7 +25,15 @@ from .cuda_binary import fatbin_code_bytes
 from .cuda_limits import check_launch, check_resources, report
 from .cuda_pack import BINARY_FORMAT, CudaModule, join_tables
 from .cuda_source import CudaSource, emit_cuda
-from .cuda_toolchain import Unit, UnitError, check_architectures, compile_units, find_nvcc
+from .cuda_toolchain import (
+    Nvcc,
+    Unit,
+    UnitError,
+    check_architectures,
+    compile_units,
+    find_nvcc,
+    host_compiler,
+)
 from .cuda_units import Group, compile_joined
 from .exact_floats import guard
 
@@ -64,8 +72,7 @@ def compile_cuda(
     could not be compiled, or None.  Raises `TvmpassError` naming the kernel, also
     for one that breaks a limit of any of the target's architectures.
     """
-    nvcc, arches = find_nvcc(), target_arches(target)
-    check_architectures(nvcc, arches)
+    nvcc, arches = find_tools(target), target_arches(target)
 
     def compile_all(units: Mapping[str, str]) -> dict[str, Unit]:
         return compile_units(units, arches, nvcc=nvcc, cache=cache, fast_math=fast_math, progress=progress)
@@ -95,6 +102,17 @@ def compile_cuda(
             if symbol not in sources.replaced:
                 cache.store(symbol, path)
     return made
+
+
+def find_tools(target: tvm.target.Target) -> Nvcc:
+    """Return the nvcc for a CUDA target; `TvmpassError` for a compiler that is missing.
+
+    nvcc must know the target's architectures, and a C++ compiler must be there.
+    """
+    nvcc = find_nvcc()
+    check_architectures(nvcc, target_arches(target))
+    host_compiler()
+    return nvcc
 
 
 class _Sources:

@@ -1,0 +1,124 @@
+/* A CUDA driver and runtime without a device, for tests of what a library asks of them.
+
+   Device memory is the host's.  A kernel launch does no work: it is written to
+   the file named by FAKE_CUDA_LOG, one JSON object a line.  The bytes of a
+   kernel's parameters come from FAKE_CUDA_PARAMETERS: "kernel:8,8,4;other:8".
+   Compiled twice, once for each library: with FAKE_DRIVER, and without. */
+#define cuTensorMapEncodeTiled declared_with_twelve_parameters
+#include <cuda.h>
+#undef cuTensorMapEncodeTiled
+#include <cuda_runtime_api.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#ifdef FAKE_DRIVER
+
+CUresult cuModuleLoadData(CUmodule *module, const void *image) {
+  const unsigned magic = *(const unsigned *)image;
+  *module = (CUmodule)image;
+  return magic == 0xBA55ED50u ? CUDA_SUCCESS : CUDA_ERROR_INVALID_IMAGE;
+}
+
+CUresult cuModuleUnload(CUmodule module) { return CUDA_SUCCESS; }
+
+CUresult cuModuleGetFunction(CUfunction *function, CUmodule module, const char *name) {
+  *function = (CUfunction)strdup(name);
+  return CUDA_SUCCESS;
+}
+
+CUresult cuFuncSetAttribute(CUfunction function, CUfunction_attribute attribute, int value) {
+  return CUDA_SUCCESS;
+}
+
+static const char *parameters_of(const char *name) {
+  const char *all = getenv("FAKE_CUDA_PARAMETERS");
+  const size_t length = strlen(name);
+  while (all && *all) {
+    if (!strncmp(all, name, length) && all[length] == ':') return all + length + 1;
+    all = strchr(all, ';');
+    if (all) ++all;
+  }
+  return "";
+}
+
+CUresult cuLaunchKernelEx(const CUlaunchConfig *at, CUfunction function, void **values, void **extra) {
+  FILE *log = fopen(getenv("FAKE_CUDA_LOG"), "a");
+  fprintf(log, "{\"kernel\": \"%s\", \"grid\": [%u, %u, %u], \"block\": [%u, %u, %u], \"shared\": %u, \"values\": [",
+          (const char *)function, at->gridDimX, at->gridDimY, at->gridDimZ, at->blockDimX, at->blockDimY,
+          at->blockDimZ, at->sharedMemBytes);
+  const char *sizes = parameters_of((const char *)function);
+  for (int i = 0; *sizes && *sizes != ';'; ++i) {
+    long long value = 0;
+    const int size = (int)strtol(sizes, (char **)&sizes, 10);
+    memcpy(&value, values[i], size);
+    fprintf(log, "%s%lld", i ? ", " : "", value);
+    if (*sizes == ',') ++sizes;
+  }
+  fprintf(log, "]}\n");
+  fclose(log);
+  return CUDA_SUCCESS;
+}
+
+CUresult cuLaunchKernel(CUfunction function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by,
+                        unsigned bz, unsigned shared, CUstream stream, void **values, void **extra) {
+  const CUlaunchConfig at = {gx, gy, gz, bx, by, bz, shared, stream, NULL, 0};
+  return cuLaunchKernelEx(&at, function, values, extra);
+}
+
+CUresult cuDeviceGetName(char *name, int length, CUdevice device) {
+  snprintf(name, length, "fake");
+  return CUDA_SUCCESS;
+}
+
+CUresult cuGetErrorName(CUresult error, const char **text) { *text = "FAKE"; return CUDA_SUCCESS; }
+CUresult cuGetErrorString(CUresult error, const char **text) { *text = "fake"; return CUDA_SUCCESS; }
+CUresult cuTensorMapEncodeTiled(void) { return CUDA_ERROR_NOT_SUPPORTED; }
+
+#else
+
+#define NOTHING(name, ...) cudaError_t name(__VA_ARGS__) { return cudaSuccess; }
+
+cudaError_t cudaGetDeviceCount(int *count) { *count = 1; return cudaSuccess; }
+cudaError_t cudaGetDevice(int *device) { *device = 0; return cudaSuccess; }
+cudaError_t cudaMalloc(void **memory, size_t bytes) { *memory = calloc(1, bytes); return cudaSuccess; }
+cudaError_t cudaMallocHost(void **memory, size_t bytes) { return cudaMalloc(memory, bytes); }
+cudaError_t cudaFree(void *memory) { free(memory); return cudaSuccess; }
+cudaError_t cudaFreeHost(void *memory) { return cudaFree(memory); }
+cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind, cudaStream_t s) {
+  memcpy(to, from, bytes);
+  return cudaSuccess;
+}
+cudaError_t cudaMemGetInfo(size_t *available, size_t *total) {
+  *available = *total = (size_t)1 << 34;
+  return cudaSuccess;
+}
+cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attribute, int device) {
+  *value = attribute == cudaDevAttrComputeCapabilityMajor ? 8 : 0;
+  return cudaSuccess;
+}
+const char *cudaGetErrorName(cudaError_t error) { return "fake"; }
+const char *cudaGetErrorString(cudaError_t error) { return "fake"; }
+NOTHING(cudaGetDeviceProperties, struct cudaDeviceProp *properties, int device)
+NOTHING(cudaSetDevice, int device)
+NOTHING(cudaGetLastError, void)
+NOTHING(cudaPeekAtLastError, void)
+NOTHING(cudaStreamCreate, cudaStream_t *stream)
+NOTHING(cudaStreamCreateWithFlags, cudaStream_t *stream, unsigned flags)
+NOTHING(cudaStreamDestroy, cudaStream_t stream)
+NOTHING(cudaStreamSynchronize, cudaStream_t stream)
+NOTHING(cudaStreamWaitEvent, cudaStream_t stream, cudaEvent_t event, unsigned flags)
+NOTHING(cudaStreamBeginCapture, cudaStream_t stream, enum cudaStreamCaptureMode mode)
+NOTHING(cudaStreamEndCapture, cudaStream_t stream, cudaGraph_t *graph)
+NOTHING(cudaEventCreate, cudaEvent_t *event)
+NOTHING(cudaEventDestroy, cudaEvent_t event)
+NOTHING(cudaEventRecord, cudaEvent_t event, cudaStream_t stream)
+NOTHING(cudaEventSynchronize, cudaEvent_t event)
+NOTHING(cudaEventElapsedTime, float *time, cudaEvent_t from, cudaEvent_t to)
+NOTHING(cudaGraphDestroy, cudaGraph_t graph)
+NOTHING(cudaGraphExecDestroy, cudaGraphExec_t graph)
+NOTHING(cudaGraphInstantiate, cudaGraphExec_t *made, cudaGraph_t graph, unsigned long long flags)
+NOTHING(cudaGraphLaunch, cudaGraphExec_t graph, cudaStream_t stream)
+NOTHING(cudaMemcpyPeerAsync, void *to, int t, const void *from, int f, size_t bytes, cudaStream_t stream)
+
+#endif
