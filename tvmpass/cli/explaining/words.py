@@ -219,7 +219,7 @@ def _taken(found: dict[str, Any]) -> str:
     static, dynamic = found["static_shared_bytes"], found["dynamic_shared_bytes"]
     shared = f"{static + dynamic} bytes shared"
     if dynamic:
-        shared += f" ({dynamic} of them dynamic)"
+        shared += f" ({dynamic} of them dynamic)" if static else " (dynamic)"
     spills = f"spills {found['spill_bytes']} bytes" if found["spill_bytes"] else "no spills"
     return f"{found['registers']} registers, {shared}, {spills}, occupancy {found['occupancy']:.0%}"
 
