@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import tvm
+import tvm_ffi
 
 from schedules.cuda.launches import column_run, runs_across
 from schedules.cuda.parts import Group, read_groups
 from tvmpass.core.cuda_arch import WARP
-from tvmpass.core.kernels import Kernel
+from tvmpass.core.kernels import Kernel, contraction_operands
+from tvmpass.core.nest import stages
 from tvmpass.core.options import Options
 
 from .cuda_contractions import contraction_steps
@@ -33,7 +35,7 @@ _MANY_ROWS = 1 << 15
 
 def cuda_steps(kernel: Kernel, target: tvm.target.Target, options: Options) -> list[tuple[Step, ...]]:
     """Return the steps of each recipe for ``kernel``, the library's choice first."""
-    if kernel.kind in ("matmul", "conv", "depthwise"):
+    if kernel.kind in ("matmul", "conv", "depthwise") and not _is_sum_of_squares(kernel):
         return contraction_steps(kernel, target, options)
     made = _by_kind(kernel)
     if options.unroll == "off":
@@ -51,6 +53,13 @@ def _by_kind(kernel: Kernel) -> Iterable[tuple[Step, ...]]:
     elif reductions:
         yield from _rows(kernel, reductions[0])
         yield from _results(kernel)
+
+
+def _is_sum_of_squares(kernel: Kernel) -> bool:
+    """Is the product one of a tensor with itself, as in a norm? There is nothing to tile."""
+    anchor = next(part for part in stages(kernel.func) if part.name == kernel.anchor)
+    operands = contraction_operands(anchor)
+    return operands is not None and tvm_ffi.structural_equal(*operands)
 
 
 def _results(kernel: Kernel) -> Iterable[tuple[Step, ...]]:

@@ -43,7 +43,12 @@ class Lanes:
         return substitute(expr, {self.lane: tirx.const(0, str(self.lane.ty.dtype))})
 
     def is_contiguous(self, load) -> bool:
-        """Are the elements of an access neighbours, the first at a multiple of the width?"""
+        """Are the elements of an access neighbours, the first at a multiple of the width?
+
+        TVM's CUDA printer has vectors of 16 bits per truth value: these stay scalar.
+        """
+        if str(load.ty.dtype) == "bool":
+            return False
         if as_int(getattr(load.source.ty, "elem_offset", 0) or 0) != 0:
             return False
         offset = flat_offset(load)

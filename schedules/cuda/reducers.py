@@ -9,8 +9,12 @@ import tvm
 import tvm_ffi
 from tvm import tirx
 
-from schedules.cpu.reducer import find_reducer
 from tvmpass.core.nest import Stage, loads, substitute
+
+_EXPR = tvm.ir.prim.expr
+_BINARY = (
+    _EXPR.Add, _EXPR.Mul, _EXPR.Max, _EXPR.Min, _EXPR.GT, _EXPR.LT, _EXPR.GE, _EXPR.LE, _EXPR.And, _EXPR.Or,
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -35,15 +39,36 @@ class Reducer:
 
 def read_reducer(stage: Stage) -> tuple[tuple[Any, ...], Reducer] | None:
     """Return the buffers a reduction writes and its reducer, None for another form."""
-    if stage.store is not None:
-        single = find_reducer(stage)
-        if single is None:
-            return None
-        left, right = _pair(0, single.identity)
-        result = substitute_nodes(single.value, [(single.element, right), (single.accumulator, left)])
-        made = Reducer((single.element,), (single.identity,), (left,), (right,), (result,))
-        return (stage.store.buffer,), made
-    return _read_tuple(stage)
+    return _read_tuple(stage) if stage.store is None else _read_single(stage)
+
+
+def _read_single(stage: Stage):
+    """Read an update by some function of the accumulator and one other operand."""
+    value, buffer = stage.store.value, stage.store.buffer
+    accumulators = [load for load in loads(value) if load.source.same_as(buffer)]
+    if not accumulators or not isinstance(stage.block.init, tirx.BufferStore):
+        return None
+    identity = stage.block.init.value
+    left, right = _pair(0, identity)
+    for element in _operands(value, buffer):
+        result = substitute_nodes(value, [(element, right), (accumulators[0], left)])
+        if not loads(result):
+            return (buffer,), Reducer((element,), (identity,), (left,), (right,), (result,))
+    return None
+
+
+def _operands(value, buffer) -> list:
+    """Return what stands beside the accumulator, the outermost place first."""
+    found: list = []
+
+    def visit(node) -> None:
+        for a, b in ((node.a, node.b), (node.b, node.a)):
+            if isinstance(a, tvm.ir.TensorLoad) and a.source.same_as(buffer):
+                found.append(b)
+                return
+
+    tvm_ffi.structural_walk(value, [(kind, visit) for kind in _BINARY], order="pre")
+    return found
 
 
 def _read_tuple(stage: Stage):
