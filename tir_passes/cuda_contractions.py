@@ -85,7 +85,8 @@ def _by_row(product: Contraction, options: Options) -> list[tuple[Step, ...]]:
         # Few results: more threads along k, so that all of the device takes part.
         groups = known(product.batch.size) * results // widest
         rows = min(32, max(8, _power_up_to(max(1, groups // TYPICAL_SMS))))
-        shares = [(min(256 // rows, _power_up_to(max(1, depth // 4))), rows), (8, 32), (32, 8)]
+        threads = min(256 // rows, _power_up_to(max(1, depth // 4)))
+        shares = [(threads, max(rows, 64 // threads)), (8, 32), (32, 8)]
         tiles = [TileRowThreads(threads=t, rows=r, lanes=widest, across=True, keep=False) for t, r in shares]
     return [_shared_rows(product, tile, options) for tile in dict.fromkeys(tiles)]
 

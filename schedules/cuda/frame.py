@@ -13,7 +13,7 @@ from schedules.cpu.tile import fused_epilogue
 from tvmpass.core.nest import as_int, root_block, stages, substitute
 
 from .contraction import Contraction, read_contraction
-from .launch import at_least_one
+from .launch import THREADS, at_least_one
 from .panels import make_panel, prefers_k_last, tiles_of, within
 
 MAX_GRID_YZ = 65535
@@ -99,6 +99,18 @@ class Frame:
         old = self.anchor.store.buffer
         kept = [b for b in root_block(self.func).alloc_buffers if self.epilogue is None or not b.same_as(old)]
         return with_statements(self.func, parts, [self.lhs.buffer, self.rhs.buffer, *buffers, *kept])
+
+
+    def bind_others(self, schedule: s_tir.Schedule) -> None:
+        """Give every result of the stages that the store could not take in a thread of its own."""
+        later = self.stages[self.stages.index(self.anchor) + 1 :]
+        for stage in later:
+            if stage is not self.epilogue:
+                block = schedule.get_sblock(stage.name)
+                loops = schedule.get_loops(block) or [schedule.add_unit_loop(block)]
+                blocks, threads = schedule.split(schedule.fuse(*loops), [None, THREADS])
+                schedule.bind(blocks, "blockIdx.x")
+                schedule.bind(threads, "threadIdx.x")
 
 
 def guarded(nest, conditions: list):

@@ -85,7 +85,9 @@ def share_copy(schedule, block, threads: list[Thread]) -> None:
     *_, outer, inner = schedule.get_loops(block)
     extent = as_int(schedule.get(inner).extent)
     item = itemsize(str(node.body.buffer.dtype))
-    width = vector_width(node, node.iter_vars[-1].var, extent, max(1, VECTOR_BYTES // item))
+    # TVM's CUDA printer cannot spell a vector of more than four bytes as numbers.
+    widest = 4 if item == 1 else max(1, VECTOR_BYTES // item)
+    width = vector_width(node, node.iter_vars[-1].var, extent, widest)
     total = as_int(schedule.get(outer).extent) * extent
     fused = schedule.fuse(outer, inner)
     factors = [axis.extent for axis in threads]

@@ -64,4 +64,5 @@ def tile_blocks(func, anchor_name: str, tile: TileSize, thread: ThreadTile) -> s
     ty_loop, tx_loop = schedule.get_loops(schedule.get_sblock(anchor_name))[-7:-5]
     schedule.bind(ty_loop, "threadIdx.y")
     schedule.bind(tx_loop, "threadIdx.x")
+    frame.bind_others(schedule)
     return schedule

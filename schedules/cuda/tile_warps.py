@@ -52,6 +52,7 @@ def tile_warps(func, anchor_name: str, tile: TileSize, warps: Warps) -> s_tir.Sc
             if tag is not None:
                 schedule.bind(loop, tag)
     pad_rows(schedule, schedule.get_sblock(anchor_name + "_tile"), BANK_PAD_BYTES)
+    frame.bind_others(schedule)
     return schedule
 
 

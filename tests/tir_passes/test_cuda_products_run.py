@@ -1,0 +1,150 @@
+"""The emitted CUDA of products gives the values of float64, whatever the thread order."""
+
+from __future__ import annotations
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from tests.tir_passes.cases import KERNELS, SYMBOLIC, arguments, compile_all, run
+from tests.tir_passes.products import (
+    NUMPY,
+    conv,
+    depthwise,
+    expected_conv,
+    expected_depthwise,
+    expected_product,
+    int8_product,
+    product,
+    transposed_after,
+)
+from tests.tir_passes.test_cuda_products import NAMES, TARGET, listed
+from tir_passes.recipes import apply_recipe
+from tvmpass.compile.cuda_source import emit_cuda
+from tvmpass.core.decision import Refusal
+from tvmpass.testing.cuda_emulator import emulate
+
+pytestmark = pytest.mark.slow
+
+TOLERANCE = {"float32": 2e-5, "float64": 1e-12, "float16": 2e-3, "bfloat16": 1.6e-2, "int32": 0.0}
+"""Of the largest value: sums of up to 200 products in single precision, up to two roundings to half."""
+
+
+def close(got, expected, dtype: str) -> bool:
+    expected = np.asarray(expected, np.float64)
+    difference = np.abs(np.asarray(got, np.float64) - expected)
+    return bool(difference.max() <= TOLERANCE[dtype] * np.abs(expected).max())
+
+
+def emulated(func, recipe, arrays) -> np.ndarray:
+    """Run a recipe's CUDA in three thread orders and return its output."""
+    made = apply_recipe(recipe, func, TARGET)
+    assert not isinstance(made, Refusal), f"{recipe}: {made.text()[-500:]}"
+    given = [a.view(np.uint16) if a.dtype == ml_dtypes.bfloat16 else a for a in map(np.array, arrays)]
+    result = emulate(emit_cuda(made, TARGET, "kernel"), [*given[:-1], np.zeros_like(given[-1])])
+    assert result.stable
+    return result.arrays[-1].view(arrays[-1].dtype)
+
+
+def numbers(func, dtype: str, sizes=None) -> list[np.ndarray]:
+    """Return small random arrays in ``dtype``."""
+    rng = np.random.default_rng(1)
+    shapes = [[int(d) if not hasattr(d, "name") else sizes[d.name] for d in p.shape] for p in func.params]
+    return [rng.standard_normal(shape).astype(NUMPY[dtype]) for shape in shapes]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_first_recipes_are_right(name):
+    func = {**KERNELS, **SYMBOLIC}[name][0]()
+    for size in (5, 35) if name in SYMBOLIC else (0,):
+        arrays = arguments(func, {"n": size})
+        wide = run(compile_all({"plain": func}), "plain", arrays)
+        dtype = str(func.params[-1].dtype)
+        for recipe in listed(func)[:2]:
+            got = emulated(func, recipe, arrays)
+            if dtype == "float16":  # the plain kernel rounds every partial sum
+                assert np.abs(got - wide).max() <= 1e-2 * np.abs(wide).max(), str(recipe)
+            else:
+                assert close(got, wide, dtype), str(recipe)
+
+
+SHAPES = {
+    "even": ((64, 64, 64), {}),
+    "odd": ((37, 53, 19), {}),
+    "transposed": ((40, 56, 48), {"trans_a": True, "trans_b": True}),
+    "batch": ((20, 24, 40), {"batch": 3, "trans_b": True}),
+    "row": ((1, 130, 70), {}),
+}
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_products(shape, dtype):
+    sizes, options = SHAPES[shape]
+    func = product(*sizes, dtype, **options)
+    arrays = numbers(func, dtype)
+    turned = {key: value for key, value in options.items() if key != "batch"}
+    for recipe in listed(func)[:3]:
+        assert close(emulated(func, recipe, arrays), expected_product(arrays, **turned), dtype), str(recipe)
+
+
+@pytest.mark.parametrize("shape", ["even", "odd"])
+def test_every_tile_for_tensor_cores(shape):
+    func = product(*SHAPES[shape][0], "float16")
+    arrays = numbers(func, "float16")
+    for recipe in listed(func):
+        assert close(emulated(func, recipe, arrays), expected_product(arrays), "float16"), str(recipe)
+
+
+@pytest.mark.parametrize("layout", ["NHWC", "NCHW"])
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
+@pytest.mark.parametrize(("channels", "stride", "pad"), [((8, 16), 1, 1), ((3, 10), 2, 1), ((16, 24), 1, 0)])
+def test_convolutions(layout, dtype, channels, stride, pad):
+    func = conv(9, 11, *channels, 3, dtype, stride, pad, layout)
+    arrays = numbers(func, dtype)
+    expected = expected_conv(arrays, stride, pad, layout)
+    for recipe in listed(func)[:2]:
+        assert close(emulated(func, recipe, arrays), expected, dtype), str(recipe)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
+@pytest.mark.parametrize("shape", [(8, 8, 32), (7, 5, 13)])
+def test_depthwise(shape, dtype):
+    func = depthwise(*shape, dtype)
+    arrays = numbers(func, dtype)
+    for recipe in listed(func)[:2]:
+        assert close(emulated(func, recipe, arrays), expected_depthwise(arrays), dtype), str(recipe)
+
+
+def test_what_cannot_be_fused_runs_after():
+    func = transposed_after(20, 36, 16)
+    a, b, out = numbers(func, "float32")
+    assert close(emulated(func, listed(func)[0], [a, b, out]), (a.astype("f8") @ b).T + 1, "float32")
+
+
+def test_int8():
+    func = int8_product(20, 36, 40)
+    rng = np.random.default_rng(0)
+    a, b = (rng.integers(-128, 128, s).astype(np.int8) for s in ((20, 40), (40, 36)))
+    got = emulated(func, listed(func)[0], [a, b, np.zeros((20, 36), np.int32)])
+    np.testing.assert_array_equal(got, a.astype(np.int32) @ b.astype(np.int32))
+
+
+def test_nan_and_infinity_stay_in_their_rows():
+    func = product(33, 24, 20, "float32")
+    arrays = numbers(func, "float32")
+    arrays[0][3, 4], arrays[0][32, 19] = np.nan, np.inf
+    with np.errstate(invalid="ignore"):
+        expected = expected_product(arrays)
+    for recipe in listed(func)[:2]:
+        got = emulated(func, recipe, arrays)
+        np.testing.assert_array_equal(np.isnan(got), np.isnan(expected))
+        np.testing.assert_array_equal(np.isposinf(got), np.isposinf(expected))
+
+
+@pytest.mark.parametrize(("m", "n"), [(0, 16), (5, 16)])
+def test_empty_batches_store_nothing(m, n):
+    func = SYMBOLIC["matmul-rows"][0]()
+    arrays = arguments(func, {"n": m})
+    got = emulated(func, listed(func)[0], arrays)
+    assert got.shape == (m, 42)
