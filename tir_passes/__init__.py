@@ -22,6 +22,7 @@ from .tile_reduce import TileReduce
 from .tile_results import TileResults
 from .tile_row_threads import TileRowThreads
 from .tile_rows import TileRows
+from .tile_transpose import TileTranspose
 from .tile_warps import TileWarps
 from .tile_window import TileWindow
 from .unroll_inner import UnrollInner
@@ -58,6 +59,7 @@ RULES = (
     InlineProducers,
     TileResults,
     TileRowThreads,
+    TileTranspose,
     VectorizeLanes,
     UnrollLanes,
     WidenSums,

@@ -6,9 +6,11 @@ from collections.abc import Iterable
 
 import tvm
 import tvm_ffi
+from tvm import s_tir
 
 from schedules.cuda.launches import column_run, runs_across
 from schedules.cuda.parts import Group, read_groups
+from schedules.cuda.transpose import find_crossing
 from tvmpass.core.cuda_arch import WARP
 from tvmpass.core.kernels import Kernel, contraction_operands
 from tvmpass.core.nest import stages
@@ -20,6 +22,7 @@ from .inline_producers import InlineProducers
 from .step import Step
 from .tile_results import TileResults
 from .tile_row_threads import TileRowThreads
+from .tile_transpose import TileTranspose
 from .unroll_lanes import UnrollLanes
 from .vectorize_lanes import VectorizeLanes
 
@@ -47,12 +50,21 @@ def _by_kind(kernel: Kernel) -> Iterable[tuple[Step, ...]]:
     groups = read_groups(kernel.func)
     reductions = [group for group in groups or () if group.reduces]
     if kernel.kind in ("elementwise", "movement"):
+        for threads in (256, 128) if _may_cross(kernel) else ():
+            yield (InlineProducers(), TileTranspose(threads=threads), UnrollLanes())
         yield from _results(kernel)
     elif kernel.kind == "pool":
         yield from _results(kernel)
     elif reductions:
         yield from _rows(kernel, reductions[0])
         yield from _results(kernel)
+
+
+def _may_cross(kernel: Kernel) -> bool:
+    """Is the kernel a transpose once its cheap producers are inlined?"""
+    schedule = s_tir.Schedule(kernel.func)
+    InlineProducers().apply(schedule, kernel)
+    return find_crossing(schedule.mod["main"]) is not None
 
 
 def _is_sum_of_squares(kernel: Kernel) -> bool:

@@ -17,7 +17,7 @@ from tvm import tirx
 
 from tvmpass.core.nest import loads, substitute, variables
 
-from .lanes import Lanes, uniform_choices
+from .lanes import Lanes, is_choice, uniform_choices
 from .launch import at_least_one, bind, ceil_div, sequence
 from .parts import COLUMN, ROW, Group, Part
 from .threads import combine_threads
@@ -387,7 +387,7 @@ def _unconditional_loads(value) -> list:
     chosen: list = []
 
     def note(call) -> None:
-        if call.op.name.rpartition(".")[2] == "if_then_else":
+        if is_choice(call):
             chosen.extend(loads(call))
 
     tvm_ffi.structural_walk(value, [(tvm.ir.Call, note)], order="pre")

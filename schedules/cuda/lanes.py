@@ -86,7 +86,7 @@ class Lanes:
         """Can one vector load bring all elements of ``expr`` (or one choice among such)?"""
         if isinstance(expr, tvm.ir.TensorLoad):
             return self.is_contiguous(expr)
-        if _is_choice(expr):
+        if is_choice(expr):
             condition, *options = expr.args
             if not self.is_uniform(condition):
                 return False
@@ -109,7 +109,7 @@ class Lanes:
                 return node
             moves = any(self.lane in variables(i) for i in node.indices)
             return temporary(node) if moves and self.is_copy(node) else node
-        if _is_choice(node):
+        if is_choice(node):
             return temporary(node) if self.lane in variables(node) and self.is_copy(node) else node
         return self._children(node, temporary)
 
@@ -130,7 +130,8 @@ class Lanes:
         return node
 
 
-def _is_choice(node) -> bool:
+def is_choice(node) -> bool:
+    """Return True for ``if_then_else``, whose options are evaluated only where they are chosen."""
     return isinstance(node, tvm.ir.Call) and node.op.name.rpartition(".")[2] == "if_then_else"
 
 
@@ -142,7 +143,7 @@ def uniform_choices(expr, lanes: Lanes):
     """Return a copy with the conditions of its choices taken at the first element."""
 
     def at_first(node):
-        if not _is_choice(node):
+        if not is_choice(node):
             return node
         condition, *options = node.args
         return tirx.if_then_else(lanes.first(condition), *options)
