@@ -8,6 +8,7 @@ import os
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from tvmpass.settings import Settings
 
@@ -15,7 +16,7 @@ _KEPT = 512
 """Files in the folder; those unused for longest go."""
 
 
-def fetch(name: str, make: Callable[[Path], None]) -> Path:
+def fetch(name: str, make: Callable[[Path], Any]) -> Path:
     """Return the file called ``name``, made by ``make(path)`` where it is not there.
 
     Files appear by rename and are never changed, so that several processes may

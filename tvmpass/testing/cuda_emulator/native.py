@@ -42,6 +42,7 @@ _UNKNOWN = re.compile(
     r"'(?:struct |class )?([\w:]+)' "
     r"(?:was not declared|does not name a type|is not a member|has not been declared)"
 )
+_HEADERS = "#include <cuda_emulator.h>\n#include <mma.h>\n#include <math_constants.h>\n"
 _ENTRY = 'extern "C" EMU_UNCHECKED void emu_entry_{0}(void** arguments) {{ emu::call({0}, arguments); }}'
 
 
@@ -98,16 +99,34 @@ def _compile(text: str, output: Path) -> None:
         source, code = Path(folder) / "kernel.cu", Path(folder) / "kernel.o"
         source.write_text(text)
         with resources.as_file(resources.files(__package__)) as package:
-            shim = ("-I", str(package / "shim"), "-include", "cuda_emulator.h")
-            done = _run(
-                [compiler(), *_FLAGS, *_KERNEL_FLAGS, *shim, "-x", "c++", "-c", str(source), "-o", str(code)]
-            )
+            shim = ("-I", str(package / "shim"), "-include", str(_headers(package)))
+            files = ("-x", "c++", "-c", str(source), "-o", str(code))
+            done = _run([compiler(), *_FLAGS, *_KERNEL_FLAGS, *shim, *files])
             if done.returncode:
                 raise _refusal(done.stderr)
             runtime = fetch(f"{_key('runtime')}.o", functools.partial(_compile_runtime, package))
         done = _run([compiler(), "-shared", "-Wl,-Bsymbolic", "-o", str(output), str(code), str(runtime)])
         if done.returncode:
             raise _refusal(done.stderr)
+
+
+def _headers(package: Path) -> Path:
+    """Return a header that includes all of ours, its compiled form beside it.
+
+    Compilers take the ``.gch`` for the header itself, which saves most of the
+    time that a small kernel takes to compile.
+    """
+    key = _key("headers")
+    plain = fetch(f"{key}.h", lambda path: path.write_text(_HEADERS))
+    fetch(f"{key}.h.gch", functools.partial(_compile_headers, package, plain))
+    return plain
+
+
+def _compile_headers(package: Path, plain: Path, output: Path) -> None:
+    files = ("-I", str(package / "shim"), "-x", "c++-header", str(plain), "-o", str(output))
+    done = _run([compiler(), *_FLAGS, *_KERNEL_FLAGS, *files])
+    if done.returncode:
+        raise TvmpassError(f"the emulator's headers do not compile: {done.stderr.strip()[-500:]}")
 
 
 def _compile_runtime(package: Path, output: Path) -> None:

@@ -2,9 +2,6 @@
 #pragma once
 #include <cstdint>
 #include <cstring>
-#if defined(__F16C__)
-#include <immintrin.h>
-#endif
 
 namespace emu {
 
@@ -21,8 +18,15 @@ inline float bits_float(uint32_t bits) {
 }
 
 #if defined(__F16C__)
-inline float half_to_float(uint16_t bits) { return _cvtsh_ss(bits); }
-inline uint16_t float_to_half(float value) { return static_cast<uint16_t>(_cvtss_sh(value, 0)); }
+// The instructions without <immintrin.h>, which takes longer to read than all else.
+typedef short Halves __attribute__((vector_size(16)));
+typedef float Floats __attribute__((vector_size(16)));
+inline float half_to_float(uint16_t bits) {
+  return __builtin_ia32_vcvtph2ps(Halves{static_cast<short>(bits)})[0];
+}
+inline uint16_t float_to_half(float value) {
+  return static_cast<uint16_t>(__builtin_ia32_vcvtps2ph(Floats{value}, 0)[0]);
+}
 #else
 inline float half_to_float(uint16_t bits) {
   const uint32_t sign = static_cast<uint32_t>(bits & 0x8000) << 16;
