@@ -21,6 +21,10 @@ _LIMITS = {_EXPR.LT: (0, 1), _EXPR.GE: (0, 1), _EXPR.LE: (1, 0), _EXPR.GT: (1, 0
 for a limit on the right and on the left."""
 
 
+MAX_BYTES = 16
+"""The widest load and store of one thread."""
+
+
 def item_bytes(dtype: str) -> int:
     """Return the bytes of one element."""
     return max(1, tvm_ffi.dtype(dtype).bits // 8)
@@ -45,9 +49,11 @@ class Lanes:
     def is_contiguous(self, load) -> bool:
         """Are the elements of an access neighbours, the first at a multiple of the width?
 
-        TVM's CUDA printer has vectors of 16 bits per truth value: these stay scalar.
+        TVM's CUDA printer has vectors of 16 bits per truth value: these stay scalar, as
+        does what is wider than a thread can load at once.
         """
-        if str(load.ty.dtype) == "bool":
+        dtype = str(load.ty.dtype)
+        if dtype == "bool" or self.width * item_bytes(dtype) > MAX_BYTES:
             return False
         if as_int(getattr(load.source.ty, "elem_offset", 0) or 0) != 0:
             return False

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+import re
+
 import pytest
 import tvm
 from tvm import s_tir, te, tirx
@@ -170,3 +173,12 @@ def test_evaluate():
 def test_the_callers_config_is_kept():
     with tvm.transform.PassContext(config={"tirx.disable_vectorize": True}):
         assert emit_cuda(elementwise(lambda x: x + 1.5), AMPERE, "k").kernels
+
+
+@pytest.mark.parametrize("value", [math.inf, -math.inf, math.nan])
+def test_infinity_and_nan_in_bfloat16_are_spelled_for_the_compiler(value):
+    text = emit_cuda(
+        elementwise(lambda x: x + tirx.const(value, "bfloat16"), dtype="bfloat16"), AMPERE, "k"
+    ).source
+    assert "__int_as_float(0x7f" in text
+    assert not re.search(r"\b(inff|nanf)\b", text)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import re
 import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -112,7 +113,13 @@ def emit_cuda(func: tirx.PrimFunc, target: tvm.target.Target, name: str) -> Cuda
     kernels.sort(key=lambda kernel: (len(kernel.name), kernel.name))
     entry = before_packing.module[name]
     _check_host(entry)
-    return CudaSource(name, source, tuple(kernels), host, entry, table)
+    return CudaSource(name, _spelled(source), tuple(kernels), host, entry, table)
+
+
+def _spelled(source: str) -> str:
+    """Spell infinity and NaN, which TVM prints in bfloat16 constants as ``inff`` and ``nanf``."""
+    source = re.sub(r"\binff\b", "__int_as_float(0x7f800000)", source)
+    return re.sub(r"\bnanf\b(?!\s*\()", "__int_as_float(0x7fffffff)", source)
 
 
 def evaluate(expression: Any, scalars: Mapping[str, int]) -> int:
