@@ -15,6 +15,7 @@ from .bench import Bench, Verdict
 
 PART_MIB = 60
 LEAST_LIBRARIES = 100
+LEAST_TIMED = 60
 NO_DEVICE = 3
 """The exit code of ``cuda_measure.sh`` where no device answers."""
 
@@ -26,9 +27,9 @@ def point(bench: Bench) -> Verdict:
 
     def one(name: str) -> dict:
         with tempfile.TemporaryDirectory() as folder:
-            return {"bundle": bundle, "damage": damage, "host": host}[name](bench, parts, Path(folder))
+            return STEPS[name](bench, parts, Path(folder))
 
-    results = bench.items("F", ("bundle", "damage", "host"), one)
+    results = bench.items("F", STEPS, one)
     faults = [f"{name}: {r.get('error') or r['faults']}" for name, r in results.items() if wrong(r)]
     shown = "; ".join(r["text"] for r in results.values() if "text" in r)
     return Verdict(not faults, "; ".join([*faults, shown])[:1500], results)
@@ -88,20 +89,7 @@ def damage(bench: Bench, parts: Path, folder: Path) -> dict:
 
 def host(bench: Bench, parts: Path, folder: Path) -> dict:
     """Unpack and measure with Python 3.12 alone: no pip, no nvcc, no compiler, no packages."""
-    python = python312()
-    if python is None:
-        return {"error": "no Python 3.12 on this machine; name one with PYTHON312=..."}
-    tools = folder / "tools"
-    tools.mkdir()
-    (tools / "python3.12").symlink_to(python)
-    names = "bash sh env cat cp cut dirname ls mkdir mv rm sed sort tar xz"
-    for tool in names.split():
-        (tools / tool).symlink_to(shutil.which(tool))
-    alone = {"PATH": str(tools), "HOME": str(folder), "LANG": "C.UTF-8"}
-    unpacked = folder / "unpacked"
-    done = run(["bash", str(parts / "unpack.sh"), str(unpacked)], folder, alone, 600)
-    if done.returncode:
-        return {"error": tail(done)}
+    unpacked, alone = unpack(parts, folder)
     out = folder / "results"
     command = [str(unpacked / "project/scripts/cuda_measure.sh"), "--minutes", "8", "--out", str(out)]
     done = run(["bash", *command], folder, alone, 900)
@@ -118,7 +106,7 @@ def host(bench: Bench, parts: Path, folder: Path) -> dict:
         faults.append(f"libraries: {libraries}")
     if tests["failed"] or tests["passed"] or tests["skipped"] < LEAST_LIBRARIES:
         faults.append(f"tests: {tests}")
-    commit = run(["git", "rev-parse", "HEAD"], bench.root, environment(), 60).stdout.strip()
+    commit = json.loads((parts / "manifest.json").read_text())["commit"]
     if summary["commit"] != commit:
         faults.append(f"it measured {summary['commit']}, not {commit}")
     text = f"{libraries.get('libraries')} libraries load, {tests['skipped']} tests wait for a device, "
@@ -129,6 +117,66 @@ def host(bench: Bench, parts: Path, folder: Path) -> dict:
         "summary": summary,
         "files": sorted(p.name for p in out.iterdir()),
     }
+
+
+def idle(bench: Bench, parts: Path, folder: Path) -> dict:
+    """Measure on a driver that launches nothing: everything runs, and no result passes as right."""
+    from tvmpass.compile.cuda_toolchain import find_nvcc, host_compiler
+
+    driver = folder / "driver"
+    driver.mkdir()
+    (driver / "versions").write_text("libcudart.so.13 { global: *; };\n")
+    source = bench.root / "tests" / "compile" / "fake_cuda.c"
+    for name, option in (
+        ("libcuda.so.1", "-DFAKE_DRIVER"),
+        ("libcudart.so.13", f"-Wl,--version-script={driver / 'versions'}"),
+    ):
+        command = [host_compiler(), "-x", "c", "-w", "-shared", "-fPIC", option, f"-Wl,-soname,{name}"]
+        command += [f"-I{find_nvcc().root / 'include'}", str(source), "-o", str(driver / name)]
+        subprocess.run(command, check=True, capture_output=True)
+    unpacked, alone = unpack(parts, folder)
+    alone |= {"LD_LIBRARY_PATH": str(driver), "FAKE_CUDA_LOG": os.devnull}
+    out = folder / "results"
+    command = [str(unpacked / "project/scripts/cuda_measure.sh"), "--minutes", "15", "--out", str(out)]
+    done = run(["bash", *command], folder, alone, 1200)
+    if not (out / "summary.json").exists():
+        return {"error": tail(done)}
+    summary = json.loads((out / "summary.json").read_text())
+    tests, cases, models_done = summary["tests"], summary.get("cases", []), summary.get("models", [])
+    faults = []
+    if done.returncode != 1 or summary["device"]["name"] != "fake":
+        faults.append(f"exit {done.returncode} on {summary['device']}: {tail(done)}")
+    if tests["passed"] or tests["failed"] < LEAST_LIBRARIES:
+        faults.append(f"tests on a device that does nothing: {tests}")
+    if len(cases) < LEAST_TIMED or any("error" in entry for entry in cases):
+        faults.append(f"{len(cases)} cases timed, {sum('error' in e for e in cases)} errors")
+    if len(models_done) != len(models.MODELS) or any(entry.get("right", True) for entry in models_done):
+        faults.append(f"models: {models_done}")
+    text = f"on a device that does nothing {tests['failed']} tests fail, {len(cases)} libraries are timed, "
+    text += f"{len(models_done)} models are found wrong"
+    return {"faults": faults, "text": text, "notes": summary["notes"], "records": summary.get("records")}
+
+
+STEPS = {"bundle": bundle, "damage": damage, "host": host, "idle-device": idle}
+
+
+def unpack(parts: Path, folder: Path) -> tuple[Path, dict[str, str]]:
+    """Unpack as a host with little more than Python 3.12 would; return where, and that host's environment."""
+    python = python312()
+    if python is None:
+        raise RuntimeError("no Python 3.12 on this machine; name one with PYTHON312=...")
+    tools = folder / "tools"
+    tools.mkdir()
+    (tools / "python3.12").symlink_to(python)
+    names = "bash sh env cat cp cut dirname ls mkdir mv rm sed sort tar xz"
+    for tool in names.split():
+        (tools / tool).symlink_to(shutil.which(tool))
+    alone = {"PATH": str(tools), "HOME": str(folder), "LANG": "C.UTF-8"}
+    unpacked = folder / "unpacked"
+    done = run(["bash", str(parts / "unpack.sh"), str(unpacked)], folder, alone, 600)
+    if done.returncode:
+        raise RuntimeError(tail(done))
+    return unpacked, alone
 
 
 def python312() -> str | None:
