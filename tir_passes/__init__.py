@@ -11,6 +11,7 @@ from .inline_neighbours import InlineNeighbours
 from .inline_producers import InlineProducers
 from .parallelize_outer import ParallelizeOuter
 from .pipeline_loads import PipelineLoads
+from .split_k import SplitK
 from .stage_padding import StagePadding
 from .stage_shared import StageShared
 from .tensorize_wmma import TensorizeWmma
@@ -49,6 +50,7 @@ RULES = (
     DecomposeReduction,
     VectorizeMath,
     InlineEpilogue,
+    SplitK,
     TileBlocks,
     TileWarps,
     StageShared,

@@ -18,6 +18,7 @@ from .decompose_reduction import DecomposeReduction
 from .inline_epilogue import InlineEpilogue
 from .inline_producers import InlineProducers
 from .pipeline_loads import PipelineLoads
+from .split_k import SplitK
 from .stage_shared import StageShared
 from .step import Step
 from .tensorize_wmma import TensorizeWmma
@@ -32,6 +33,7 @@ from .vectorize_loads import VectorizeLoads
 from .widen_sums import WidenSums
 
 PIPELINE_STAGES = 3
+_BFLOAT16_FROM = 80
 _TENSOR_CORES, _PLAIN = 8, 8
 """How many tiles of each kind are listed."""
 
@@ -51,7 +53,7 @@ def contraction_steps(kernel: Kernel, target: tvm.target.Target, options: Option
         made += _by_result(product, options)
     elif _is_vector(product):
         made += _by_row(product, options)
-    if options.tensorize != "off" and _is_half(product):
+    if options.tensorize != "off" and _fits_tensor_cores(product, arch):
         made += _on_tensor_cores(product, arch, options)[:_TENSOR_CORES]
     made += _on_plain_units(product, arch, options)[:_PLAIN]
     if kernel.kind == "conv":
@@ -107,9 +109,11 @@ def _power_up_to(number: int) -> int:
     return 1 << (number.bit_length() - 1)
 
 
-def _is_half(product: Contraction) -> bool:
+def _fits_tensor_cores(product: Contraction, arch: CudaArch) -> bool:
     dtypes = {str(load.source.dtype) for load in (product.lhs, product.rhs)}
-    return len(dtypes) == 1 and dtypes <= set(DTYPES) and product.accumulator == "float32"
+    if len(dtypes) != 1 or not dtypes <= set(DTYPES) or product.accumulator != "float32":
+        return False
+    return arch.capability >= _BFLOAT16_FROM or dtypes != {"bfloat16"}
 
 
 def _on_tensor_cores(product: Contraction, arch: CudaArch, options: Options) -> list[tuple[Step, ...]]:
@@ -119,6 +123,7 @@ def _on_tensor_cores(product: Contraction, arch: CudaArch, options: Options) -> 
         made.append(
             (
                 InlineEpilogue(),
+                *_split(choice.parts),
                 TileWarps(m=tile.m, n=tile.n, k=tile.k, wm=warps.m, wn=warps.n),
                 StageShared(),
                 VectorizeLoads(),
@@ -137,6 +142,7 @@ def _on_plain_units(product: Contraction, arch: CudaArch, options: Options) -> l
         made.append(
             (
                 InlineEpilogue(),
+                *_split(choice.parts),
                 TileBlocks(m=tile.m, n=tile.n, k=tile.k, tm=thread.m, tn=thread.n, lanes=thread.lanes),
                 StageShared(),
                 VectorizeLoads(),
@@ -157,6 +163,10 @@ def _depth(arch: CudaArch, options: Options) -> int:
 
 def _pipeline(stages: int, arch: CudaArch) -> tuple[Step, ...]:
     return (PipelineLoads(stages=stages, asynchronous=arch.async_copy),) if stages > 1 else ()
+
+
+def _split(parts: int) -> tuple[Step, ...]:
+    return (SplitK(parts=parts),) if parts > 1 else ()
 
 
 def _unroll(options: Options) -> tuple[Step, ...]:

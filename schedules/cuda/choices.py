@@ -10,6 +10,7 @@ from tvmpass.core.nest import as_int
 
 from .contraction import Contraction
 from .frame import TileSize
+from .split_k import splittable
 from .tile_blocks import ThreadTile
 from .tile_warps import Warps
 from .vector_width import itemsize
@@ -21,6 +22,14 @@ EXAMPLE_EXTENT = 256
 """Taken for an extent that is only known at run time."""
 
 PAD_BYTES = 16
+_PARTS = (1, 2, 4, 8)
+_LAUNCH_CYCLES = 4000
+_BYTES_PER_CYCLE = 16
+"""Of memory traffic, per multiprocessor."""
+
+_SPLIT_GAIN = 1.2
+"""How much faster a split product has to look than one in a single launch."""
+
 _BLOCK_TILES = (
     (128, 128, 16, 8, 8),
     (128, 64, 16, 8, 4),
@@ -82,20 +91,25 @@ class _Load:
 
 @dataclass(frozen=True)
 class BlockTile:
-    """A tile for plain arithmetic, with the stages its copies are pipelined in (1: not)."""
+    """A tile for plain arithmetic.
+
+    ``stages`` its copies are pipelined in (1: not), and ``parts`` the reduction is split into.
+    """
 
     tile: TileSize
     thread: ThreadTile
     stages: int
+    parts: int = 1
 
 
 @dataclass(frozen=True)
 class WarpTile:
-    """A tile for tensor cores, with the stages its copies are pipelined in (1: not)."""
+    """A tile for tensor cores; ``stages`` and ``parts`` as those of a `BlockTile`."""
 
     tile: TileSize
     warps: Warps
     stages: int
+    parts: int = 1
 
 
 def block_tiles(product: Contraction, arch: CudaArch, stages: int) -> list[BlockTile]:
@@ -109,8 +123,8 @@ def block_tiles(product: Contraction, arch: CudaArch, stages: int) -> list[Block
         if depth:
             registers = 40 + tm * tn * max(1, itemsize(product.accumulator) // 4) + 2 * (tm + tn)
             load = _Load(threads, registers, depth * _step_bytes(tile, item), threads * (tm + tn))
-            cost = _cost(product, arch, tile, load, _PLAIN)
-            ranked.append((cost, BlockTile(tile, ThreadTile(tm, tn, min(lanes, tn)), depth)))
+            cost, parts = _best_split(product, arch, tile, load, _PLAIN)
+            ranked.append((cost, BlockTile(tile, ThreadTile(tm, tn, min(lanes, tn)), depth, parts)))
     ranked.sort(key=lambda item: item[0])
     return [choice for _, choice in ranked]
 
@@ -125,8 +139,8 @@ def warp_tiles(product: Contraction, arch: CudaArch, stages: int) -> list[WarpTi
             registers = 48 + (m // wm) * (n // wn) // WARP + (m // wm + n // wn) // 2
             shared = max(depth * _step_bytes(tile, 2), m * (n * 4 + PAD_BYTES))
             load = _Load(threads, registers, shared, m * wn + n * wm)
-            cost = _cost(product, arch, tile, load, _TENSOR)
-            ranked.append((cost, WarpTile(tile, Warps(wm, wn), depth)))
+            cost, parts = _best_split(product, arch, tile, load, _TENSOR)
+            ranked.append((cost, WarpTile(tile, Warps(wm, wn), depth, parts)))
     ranked.sort(key=lambda item: item[0])
     return [choice for _, choice in ranked]
 
@@ -149,15 +163,33 @@ def _stages(product: Contraction, arch: CudaArch, tile: TileSize, item: int, wan
     return max(min(wanted, steps, arch.shared_per_block // _step_bytes(tile, item)), 0)
 
 
-def _cost(product: Contraction, arch: CudaArch, tile: TileSize, load: _Load, rates: _Rates) -> float:
+def _best_split(
+    product: Contraction, arch: CudaArch, tile: TileSize, load: _Load, rates: _Rates
+) -> tuple[float, int]:
+    """Return the cost of a tile, and the parts to split the reduction into (1: none)."""
+    best, best_parts = _cost(product, arch, tile, load, rates), 1
+    for parts in _PARTS[1:]:
+        if known(product.k.size) < parts * tile.k * 4 or splittable(product.anchor, parts) is None:
+            break
+        results = known(product.batch.size) * known(product.m.size) * known(product.n.size)
+        traffic = 2 * parts * results * itemsize(product.accumulator) / (TYPICAL_SMS * _BYTES_PER_CYCLE)
+        cost = _SPLIT_GAIN * (_cost(product, arch, tile, load, rates, parts) + _LAUNCH_CYCLES + traffic)
+        if cost < best:
+            best, best_parts = cost, parts
+    return best, best_parts
+
+
+def _cost(
+    product: Contraction, arch: CudaArch, tile: TileSize, load: _Load, rates: _Rates, parts: int = 1
+) -> float:
     """Estimate the cycles of the busiest SM, tails of all three extents included."""
     fit = occupancy(arch, load.threads, min(load.registers, 255), load.shared)
     if not fit.blocks:
         return math.inf
     rows, columns = known(product.m.size), known(product.n.size)
-    blocks = known(product.batch.size) * math.ceil(rows / tile.m) * math.ceil(columns / tile.n)
+    blocks = parts * known(product.batch.size) * math.ceil(rows / tile.m) * math.ceil(columns / tile.n)
     each = math.ceil(blocks / TYPICAL_SMS)
-    depth = math.ceil(known(product.k.size) / tile.k) * tile.k
+    depth = math.ceil(known(product.k.size) / parts / tile.k) * tile.k
     step = tile.m * tile.n / rates.multiplies
     step += (tile.m + tile.n) / rates.copies + load.reads / rates.reads
     busy = min(each, fit.blocks) * load.threads / WARP / rates.warps

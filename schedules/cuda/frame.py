@@ -15,8 +15,10 @@ from tvmpass.core.nest import as_int, root_block, stages, substitute
 from .contraction import Contraction, read_contraction
 from .launch import THREADS, at_least_one
 from .panels import make_panel, prefers_k_last, tiles_of, within
+from .vector_width import VECTOR_BYTES, itemsize, vector_width
 
 MAX_GRID_YZ = 65535
+_LANES = 4
 
 
 @dataclass(frozen=True)
@@ -100,17 +102,28 @@ class Frame:
         kept = [b for b in root_block(self.func).alloc_buffers if self.epilogue is None or not b.same_as(old)]
         return with_statements(self.func, parts, [self.lhs.buffer, self.rhs.buffer, *buffers, *kept])
 
-
     def bind_others(self, schedule: s_tir.Schedule) -> None:
         """Give every result of the stages that the store could not take in a thread of its own."""
-        later = self.stages[self.stages.index(self.anchor) + 1 :]
-        for stage in later:
+        for stage in self.stages[self.stages.index(self.anchor) + 1 :]:
             if stage is not self.epilogue:
-                block = schedule.get_sblock(stage.name)
-                loops = schedule.get_loops(block) or [schedule.add_unit_loop(block)]
-                blocks, threads = schedule.split(schedule.fuse(*loops), [None, THREADS])
-                schedule.bind(blocks, "blockIdx.x")
-                schedule.bind(threads, "threadIdx.x")
+                bind_results(schedule, schedule.get_sblock(stage.name))
+
+
+def bind_results(schedule: s_tir.Schedule, block) -> None:
+    """Give a thread to every result of a block, or to every vector of them where that is one access."""
+    loops = schedule.get_loops(block) or [schedule.add_unit_loop(block)]
+    node, last = schedule.get(block), as_int(schedule.get(loops[-1]).extent)
+    lanes = 1
+    if node.iter_vars and last is not None:
+        widest = max(1, min(_LANES, VECTOR_BYTES // itemsize(str(node.body.buffer.dtype))))
+        lanes = vector_width(node, node.iter_vars[-1].var, last, widest)
+    if lanes > 1:
+        outer, inner = schedule.split(loops[-1], [None, lanes])
+        schedule.vectorize(inner)
+        loops = [*loops[:-1], outer]
+    blocks, threads = schedule.split(schedule.fuse(*loops), [None, THREADS])
+    schedule.bind(blocks, "blockIdx.x")
+    schedule.bind(threads, "threadIdx.x")
 
 
 def guarded(nest, conditions: list):

@@ -6,6 +6,7 @@ import pytest
 from tvm import s_tir
 
 import tir_passes
+from schedules.cuda import frame
 from tests.tir_passes.cases import KERNELS, SYMBOLIC, matmul
 from tests.tir_passes.products import conv, depthwise, product, transposed_after
 from tests.tir_passes.test_steps import refusal
@@ -94,6 +95,15 @@ def test_a_reader_in_another_order_gets_a_launch_of_its_own():
     assert len(emitted(transposed_after(20, 36, 16)).kernels) == 2
 
 
+def test_few_results_of_a_deep_reduction_are_split():
+    func = product(16, 256, 4096)
+    recipe = listed(func)[0]
+    assert "split-k{parts=8} tile-warps" in str(recipe)
+    source = emitted(func, recipe)
+    assert [kernel.grid[2] for kernel in source.kernels] == [8, 1]
+    assert "split-k" not in str(listed(product(1024, 1024, 512))[0])
+
+
 def test_switches():
     func = product(128, 256, 256)
     texts = {name: list(map(str, listed(func, Options(threads=1, **{name: "off"})))) for name in
@@ -108,6 +118,18 @@ def test_before_sm_80_copies_are_not_asynchronous():
     func, target = product(128, 256, 256), parse_target("cuda:sm_75", 1)
     assert "pipeline-loads{asynchronous=false}" in str(listed(func, target=target)[0])
     assert "cp_async" not in emitted(func, target=target).source
+
+
+def test_before_sm_80_tensor_cores_know_no_bfloat16():
+    target = parse_target("cuda:sm_75", 1)
+    assert "wmma" in str(listed(product(64, 64, 64, "float16"), target=target)[0])
+    assert not any("wmma" in str(r) for r in listed(product(64, 64, 64, "bfloat16"), target=target))
+
+
+def test_more_batches_than_the_grid_has_along_z_are_walked_along_x(monkeypatch):
+    monkeypatch.setattr(frame, "MAX_GRID_YZ", 2)
+    recipe = listed(KERNELS["batched"][0]())[0]
+    assert emitted(KERNELS["batched"][0](), recipe).kernels[0].grid[1:] == (1, 1)
 
 
 def test_depthwise_is_computed_where_it_lies_and_vectors_are_summed_by_several_threads():
@@ -142,6 +164,9 @@ WARPS = (tir_passes.InlineEpilogue(), tir_passes.TileWarps(m=32, n=32, k=16))
         (tir_passes.PipelineLoads(stages=1), TILED, "matmul", "bad-option", ("option", "stages")),
         (tir_passes.TensorizeWmma(), TILED, "matmul", "block-missing", ("block", "c_lhs_fragment")),
         (tir_passes.TensorizeWmma(), WARPS, "matmul-half", "not-staged", ("block", "c")),
+        (tir_passes.SplitK(parts=3), (), "matmul", "bad-option", ("option", "parts")),
+        (tir_passes.SplitK(parts=32), (), "matmul", "bad-option", ("value", 32)),
+        (tir_passes.SplitK(), TILED, "matmul", "block-missing", ("block", "c")),
         (tir_passes.WidenSums(), (), "matmul", "not-half-precision", ("dtypes", "float32")),
         (tir_passes.WidenSums(), (), "softmax", "wrong-kernel-kind", ("kind", "norm-softmax")),
     ],

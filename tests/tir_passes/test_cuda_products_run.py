@@ -6,7 +6,9 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from tests.tir_passes.cases import KERNELS, SYMBOLIC, arguments, compile_all, run
+import tir_passes
+from schedules.cuda import frame
+from tests.tir_passes.cases import KERNELS, SYMBOLIC, arguments, compile_all, matmul, run
 from tests.tir_passes.products import (
     NUMPY,
     conv,
@@ -19,8 +21,9 @@ from tests.tir_passes.products import (
     transposed_after,
 )
 from tests.tir_passes.test_cuda_products import NAMES, TARGET, listed
-from tir_passes.recipes import apply_recipe
+from tir_passes.recipes import Recipe, apply_recipe
 from tvmpass.compile.cuda_source import emit_cuda
+from tvmpass.compile.cuda_toolchain import compile_units, find_nvcc
 from tvmpass.core.decision import Refusal
 from tvmpass.testing.cuda_emulator import emulate
 
@@ -116,10 +119,44 @@ def test_depthwise(shape, dtype):
         assert close(emulated(func, recipe, arrays), expected_depthwise(arrays), dtype), str(recipe)
 
 
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+@pytest.mark.parametrize("epilogue", [True, False])
+def test_split_reductions(dtype, epilogue):
+    func = product(13, 36, 256, dtype) if epilogue else matmul(13, 36, 256, dtype, epilogue=False)
+    arrays = numbers(func, dtype)
+    expected = expected_product(arrays) if epilogue else arrays[0].astype("f8") @ arrays[1].astype("f8")
+    tile = tir_passes.TileBlocks(m=16, n=32, k=16, tm=2, tn=4)
+    staged = (tir_passes.StageShared(), tir_passes.VectorizeLoads(), tir_passes.DecomposeReduction())
+    for parts in (2, 8):
+        recipe = Recipe((tir_passes.InlineEpilogue(), tir_passes.SplitK(parts=parts), tile, *staged))
+        assert close(emulated(func, recipe, arrays), expected, dtype)
+
+
+@pytest.mark.parametrize("shape", [(128, 3072, 768), (512, 512, 512), (16, 256, 4096)])
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
+def test_no_registers_are_spilled(shape, dtype):
+    func = product(*shape, dtype)
+    sources = {}
+    for number, recipe in enumerate(listed(func)[:3]):
+        made = apply_recipe(recipe, func, TARGET)
+        sources[f"kernel{number}"] = emit_cuda(made, TARGET, f"kernel{number}").source
+    units = compile_units(sources, ("sm_80", "sm_90"), nvcc=find_nvcc())
+    for unit in units.values():
+        for kernel, by_arch in unit.resources.items():
+            assert {arch: r.spill_bytes for arch, r in by_arch.items()} == {"sm_80": 0, "sm_90": 0}, kernel
+
+
 def test_what_cannot_be_fused_runs_after():
     func = transposed_after(20, 36, 16)
     a, b, out = numbers(func, "float32")
     assert close(emulated(func, listed(func)[0], [a, b, out]), (a.astype("f8") @ b).T + 1, "float32")
+
+
+def test_batches_along_x(monkeypatch):
+    monkeypatch.setattr(frame, "MAX_GRID_YZ", 2)
+    func = product(20, 24, 40, "float32", batch=3)
+    arrays = numbers(func, "float32")
+    assert close(emulated(func, listed(func)[0], arrays), expected_product(arrays), "float32")
 
 
 def test_int8():
