@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tvmpass.compile.cuda_source import CudaSource
 
 SECONDS = 60.0
-"""A run that takes longer ends with an error."""
+"""A launch that takes more of the CPU ends with an error."""
 
 
 @dataclass(frozen=True)

@@ -26,8 +26,8 @@ from .translate import kernel_names, shared_granule, translate
 
 _FLAGS = ("-std=c++20", "-fPIC", "-march=native", "-fno-exceptions", "-w")
 _RUNTIME_FLAGS = ("-O2", "-fvisibility=hidden")
-# The sanitizers' calls end in the runtime, no sanitizer library takes part.  The
-# pattern makes uninitialised variables show; -g1 is for the lines in messages.
+# The sanitizers' calls end in the runtime, no sanitizer library takes part; -g1 is
+# for the lines in messages.
 _KERNEL_FLAGS = (
     "-O1",
     "-g1",
@@ -36,8 +36,9 @@ _KERNEL_FLAGS = (
     "-fsanitize=thread",
     "-fsanitize=bounds",
     "-fno-sanitize-recover=bounds",
-    "-ftrivial-auto-var-init=pattern",
 )
+_PATTERN = "-ftrivial-auto-var-init=pattern"
+"""Makes uninitialised variables show; g++ has it from version 12 on."""
 _UNKNOWN = re.compile(
     r"'(?:struct |class )?([\w:]+)' "
     r"(?:was not declared|does not name a type|is not a member|has not been declared)"
@@ -94,6 +95,17 @@ def compiler() -> str:
     )
 
 
+@functools.lru_cache(maxsize=1)
+def fills_variables() -> bool:
+    """Does the compiler fill variables that are not initialised with a pattern?"""
+    tried = _run([compiler(), _PATTERN, "-x", "c++", "-fsyntax-only", os.devnull])
+    return tried.returncode == 0
+
+
+def _kernel_flags() -> tuple[str, ...]:
+    return (*_KERNEL_FLAGS, _PATTERN) if fills_variables() else _KERNEL_FLAGS
+
+
 def _compile(text: str, output: Path) -> None:
     with tempfile.TemporaryDirectory(prefix="tvmpass-emulator-") as folder:
         source, code = Path(folder) / "kernel.cu", Path(folder) / "kernel.o"
@@ -101,7 +113,7 @@ def _compile(text: str, output: Path) -> None:
         with resources.as_file(resources.files(__package__)) as package:
             shim = ("-I", str(package / "shim"), "-include", str(_headers(package)))
             files = ("-x", "c++", "-c", str(source), "-o", str(code))
-            done = _run([compiler(), *_FLAGS, *_KERNEL_FLAGS, *shim, *files])
+            done = _run([compiler(), *_FLAGS, *_kernel_flags(), *shim, *files])
             if done.returncode:
                 raise _refusal(done.stderr)
             runtime = fetch(f"{_key('runtime')}.o", functools.partial(_compile_runtime, package))
@@ -124,7 +136,7 @@ def _headers(package: Path) -> Path:
 
 def _compile_headers(package: Path, plain: Path, output: Path) -> None:
     files = ("-I", str(package / "shim"), "-x", "c++-header", str(plain), "-o", str(output))
-    done = _run([compiler(), *_FLAGS, *_KERNEL_FLAGS, *files])
+    done = _run([compiler(), *_FLAGS, *_kernel_flags(), *files])
     if done.returncode:
         raise TvmpassError(f"the emulator's headers do not compile: {done.stderr.strip()[-500:]}")
 
@@ -156,7 +168,7 @@ def _key(text: str) -> str:
 def _identity() -> str:
     """Return what else a compiled emulation depends on: compiler, CPU, flags, our own C++."""
     version = _run([compiler(), "--version"]).stdout
-    parts = [version, _processor(), " ".join((*_FLAGS, *_RUNTIME_FLAGS, *_KERNEL_FLAGS))]
+    parts = [version, _processor(), " ".join((*_FLAGS, *_RUNTIME_FLAGS, *_kernel_flags()))]
     for folder in ("runtime", "shim"):
         files = sorted(resources.files(__package__).joinpath(folder).iterdir(), key=lambda f: f.name)
         parts += [file.read_text() for file in files if file.name.endswith((".h", ".cc"))]
