@@ -19,6 +19,7 @@ def kernel(grid=(8, 1, 1), block=(128, 1, 1), dynamic=0, static=0, name="k_kerne
 def test_within_the_limits():
     check_launch("k", [kernel(), kernel(block=(1024, 1, 1), dynamic=163 << 10)], BOTH)
     check_launch("k", [kernel(grid=("a symbol", 1, 1))], BOTH)
+    check_launch("k", [kernel(static=40 << 10, dynamic=100 << 10)], BOTH)
 
 
 @pytest.mark.parametrize(
@@ -28,6 +29,7 @@ def test_within_the_limits():
         (kernel(block=(1, 1, 65)), "needs 65 threads along z; sm_80 allows 64"),
         (kernel(grid=(1, 65536, 1)), "needs 65536 blocks along y; sm_80 allows 65535"),
         (kernel(static=49153), "needs 49153 bytes of static shared memory per block; sm_80 allows 49152"),
+        (kernel(static=40 << 10, dynamic=20 << 10), "needs 61440 bytes of static and dynamic shared memory"),
         (kernel(dynamic=300 << 10), "needs 307200 bytes of shared memory per block; sm_80 allows 166912"),
     ],
 )

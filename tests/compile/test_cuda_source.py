@@ -150,6 +150,15 @@ def test_host_code_checks_arguments_and_launches():
     assert "call_ffi_kernel" in text and "device_type" in text
 
 
+def test_a_grid_without_blocks_is_not_launched():
+    known = emit_cuda(two_stages(40), AMPERE, "k").host.script(show_meta=False)
+    assert "T.int64(0):" not in known
+    text = emit_cuda(two_stages(tirx.Var("n", "int64")), AMPERE, "k").host.script(show_meta=False)
+    lines = text.splitlines()
+    for number in (i for i, line in enumerate(lines) if "call_ffi_kernel" in line):
+        assert lines[number - 1].strip().startswith("if ") and "> T.int64(0)" in lines[number - 1]
+
+
 @pytest.mark.parametrize("bound", [False, True])
 def test_a_stage_that_is_not_bound_is_refused(bound):
     a = te.placeholder((8, 8), "float32", name="A")

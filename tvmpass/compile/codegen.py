@@ -37,6 +37,9 @@ NO_STORAGE_REWRITE = "tirx.disable_storage_rewrite"
 Our tiles overlap at odd extents and compute some elements twice: the second time they
 would read what the first wrote."""
 
+LAUNCH_VERSION = 1
+"""Counted up with each change of how `cuda_source` makes host code: it is kept by it."""
+
 THREADS = 2
 """Compilations at a time; more gain little and each holds an LLVM context."""
 
@@ -113,7 +116,9 @@ def kernel_symbol(function: tirx.PrimFunc, target: tvm.target.Target) -> str:
     for attr in dict(function.attrs or {}):
         if attr not in ("s_tir", "tirx.noalias", "tirx.is_scheduled", "tirx.is_host_func"):
             function = function.without_attr(attr)
-    versions = (tvm.__version__, VERSION, f"guard {GUARD_VERSION}")
+    versions = [tvm.__version__, VERSION, f"guard {GUARD_VERSION}"]
+    if target.kind.name == "cuda":
+        versions.append(f"launch {LAUNCH_VERSION}")
     text = "\n".join((function.script(), str(target), *versions, _codegen_config()))
     return "tvmpass_" + hashlib.sha256(text.encode()).hexdigest()[:24]
 

@@ -25,11 +25,13 @@ from tvmpass.core.cuda_arch import capability, target_arches
 from tvmpass.core.errors import TvmpassError
 
 from .codegen import kernel_config, may_go_in_place
+from .cuda_minmax import spell_out
 from .cuda_pack import cuda_modules, module_block
 from .exact_floats import guard
 
 ASYNC_COPY = "tirx.use_async_copy"
 _ASYNC_STAGES = "software_pipeline_async_stages"
+_LAUNCH = "tirx.call_ffi_kernel"
 _AXES = ("x", "y", "z")
 _DEVICE_LAUNCH = 2
 """TVM's calling convention of functions that host code launches on a device."""
@@ -108,12 +110,18 @@ def emit_cuda(func: tirx.PrimFunc, target: tvm.target.Target, name: str) -> Cuda
         source, table = "", b""
         for device_target, device in devices.items():  # one: a function has one target
             with _without_compiling():
-                made = codegen_build(finish_device()(device), device_target)
+                made = codegen_build(_spelled_out(finish_device()(device)), device_target)
             source, table = made.inspect_source(), cuda_modules(module_block(made))[0].table
     kernels.sort(key=lambda kernel: (len(kernel.name), kernel.name))
     entry = before_packing.module[name]
     _check_host(entry)
+    host = _skip_empty_launches(host)
     return CudaSource(name, _spelled(source), tuple(kernels), host, entry, table)
+
+
+def _spelled_out(module: tvm.IRModule) -> tvm.IRModule:
+    functions = {v: spell_out(f) for v, f in module.functions_items()}
+    return tvm.IRModule(functions, attrs=module.attrs)
 
 
 def _spelled(source: str) -> str:
@@ -168,6 +176,33 @@ def _check_host(entry: tirx.PrimFunc) -> None:
     tvm_ffi.structural_walk(entry.body, visitors)
     if touched:
         raise TvmpassError("a loop of the kernel is not bound to the device's blocks and threads")
+
+
+def _skip_empty_launches(host: tvm.IRModule) -> tvm.IRModule:
+    """Return host code that launches nothing where a grid has no blocks.
+
+    A dimension of 0 is known only at run time.  TVM's runtime would launch one
+    block then, which reads what is not there.
+    """
+
+    def guarded(statement):
+        call = statement.value
+        if not (isinstance(call, tvm.ir.Call) and str(getattr(call.op, "name", "")) == _LAUNCH):
+            return statement
+        tags = list(call.attrs.launch_params)
+        extents = dict(zip(tags, list(call.args)[-len(tags) :]))
+        open_ended = [e for tag, e in extents.items() if tag.startswith("blockIdx") and not _is_int(e)]
+        condition = None
+        for extent in open_ended:
+            positive = extent > tirx.const(0, str(extent.ty.dtype))
+            condition = positive if condition is None else tirx.And(condition, positive)
+        return statement if condition is None else tirx.IfThenElse(condition, statement, None)
+
+    result = tvm.IRModule(dict(host.functions_items()), attrs=host.attrs)
+    for variable, function in host.functions_items():
+        body = tvm_ffi.structural_map(function.body, [(tirx.Evaluate, guarded)], order="post")
+        result.update_func(variable, function.with_body(body))
+    return result
 
 
 _COMPILE_HOOK = "tvm_callback_cuda_compile"
@@ -234,8 +269,12 @@ def _parameter(variable) -> Parameter:
     return Parameter(variable.name, str(variable.ty.dtype), False)
 
 
+def _is_int(value: Any) -> bool:
+    return isinstance(value, (int, tirx.IntImm))
+
+
 def _as_int(value: Any) -> Any:
-    return int(value) if isinstance(value, (int, tirx.IntImm)) else value
+    return int(value) if _is_int(value) else value
 
 
 def _bytes(buffer) -> int:

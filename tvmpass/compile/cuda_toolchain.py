@@ -28,6 +28,7 @@ from .compile_cache import CompileCache
 
 CURE = "pip install 'tvmpass[cuda]', or set CUDA_HOME to an installed CUDA toolkit"
 _FLAGS = ("-O3", "-std=c++17", "-w", "-Xptxas", "-v")
+MAX_THREADS = 16
 _FORMAT = 1
 """Counted up when what the cache holds changes its form."""
 
@@ -146,7 +147,7 @@ def compile_units(
             _store(cache, key, unit, Path(folder))
             return unit
 
-        pool = ThreadPoolExecutor(max(1, min(threads or os.cpu_count() or 1, len(todo) or 1)))
+        pool = ThreadPoolExecutor(max(1, min(threads or _processors(), len(todo))))
         try:
             running = {key: pool.submit(work, key) for key in todo}
             for count, (key, future) in enumerate(running.items(), 1):
@@ -165,6 +166,11 @@ def host_compiler() -> str:
             return name
     cure = "install g++ (Debian: apt-get install g++) or set CXX"
     raise TvmpassError(f"nvcc and linking an artifact need a C++ compiler: {cure}")
+
+
+def _processors() -> int:
+    """Return how many units to compile at a time; each takes some 200 MB of memory."""
+    return min(len(os.sched_getaffinity(0)), MAX_THREADS)
 
 
 def wheel_folders() -> list[Path]:
