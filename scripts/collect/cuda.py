@@ -18,6 +18,7 @@ class CudaCollector(Collector):
     """Cuts and schedules graphs as `Collector` does; a `Runner` times the kernels."""
 
     extra_recipes = 1.0
+    scale = 8.0
     written = CUDA_INDEX["written"]
 
     def __init__(self, target, options: Options, runner: Runner):

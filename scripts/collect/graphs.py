@@ -34,15 +34,16 @@ MAX_ELEMENTS = 2e6
 Family = Callable[[Graph, Emit], relax.Var]
 
 
-def make_graph(rng: np.random.Generator, palette: dict[str, list]):
+def make_graph(rng: np.random.Generator, palette: dict[str, list], scale: float = 1.0):
     """Return ``(family name, IRModule)``; the module's function is ``main``.
 
-    ``palette`` (empty at first) passes shapes on from graph to graph.
+    ``palette`` (empty at first) passes shapes on from graph to graph; ``scale``
+    multiplies the bounds on elements and work.
     """
     names = list(FAMILIES)
     weights = np.array([FAMILIES[name][1] for name in names], dtype=float)
     name = names[int(rng.choice(len(names), p=weights / weights.sum()))]
-    graph = Graph(rng, palette)
+    graph = Graph(rng, palette, scale)
     builder = relax.BlockBuilder()
     body = FAMILIES[name][0]
     with builder.function("main"):  # its parameters are made while the body grows
@@ -68,7 +69,7 @@ def conv(g: Graph, emit: Emit):
     kernel = int(g.pick(1, 1, 1, 1, 3, 3, 3, 5, 7, 2))
     cin, cout = g.channels(), g.channels()
     stride = 1 if g.chance(0.75) else 2
-    dims = _image(g, cin, MAX_MULTIPLY_ADDS / (kernel * kernel * cout) * stride * stride)
+    dims = _image(g, cin, g.scale * MAX_MULTIPLY_ADDS / (kernel * kernel * cout) * stride * stride)
     x = g.input(dims)
     if g.chance(0.15):
         x = step(g, emit, x)
@@ -88,7 +89,7 @@ def depthwise(g: Graph, emit: Emit):
     kernel = int(g.pick(3, 3, 3, 5, 5, 7))
     channels = g.channels()
     stride = g.pick(1, 1, 1, 2, (2, 1))
-    x = g.input(_image(g, channels, min(MAX_ELEMENTS / 4, MAX_MULTIPLY_ADDS / kernel**2)))
+    x = g.input(_image(g, channels, min(g.scale * MAX_ELEMENTS / 4, g.scale * MAX_MULTIPLY_ADDS / kernel**2)))
     w = g.input((kernel, kernel, 1, channels))
     out = op.nn.conv2d(
         x,
@@ -107,7 +108,7 @@ def matmul(g: Graph, emit: Emit):
     if g.chance(0.1):
         n = g.log_uniform(900, 8000)
     m = g.log_uniform(1, 600)
-    m = max(1, min(m, int(MAX_MULTIPLY_ADDS / (k * n))))
+    m = max(1, min(m, int(g.scale * MAX_MULTIPLY_ADDS / (k * n))))
     lead = [1] if g.chance(0.5) else []
     if g.chance(0.25):  # attention: batched on both sides
         heads, length, depth = (
@@ -128,7 +129,7 @@ def matmul(g: Graph, emit: Emit):
 
 def pool(g: Graph, emit: Emit):
     channels = g.channels()
-    x = g.input(_image(g, channels, MAX_ELEMENTS / 4))
+    x = g.input(_image(g, channels, g.scale * MAX_ELEMENTS / 4))
     if g.chance(0.2):
         x = step(g, emit, x)
     size = int(g.pick(2, 2, 3, 3, 5))
@@ -185,13 +186,15 @@ def normalise(g: Graph, emit: Emit):
     return x
 
 
-def _any_shape(g: Graph, most: float = MAX_ELEMENTS) -> tuple[int, ...]:
+def _any_shape(g: Graph, share: float = 1.0) -> tuple[int, ...]:
+    """Return a shape of at most that share of the elements a graph may have."""
+    most = share * g.scale * MAX_ELEMENTS
     found = g.again("any", lambda dims: math.prod(dims) <= most)
     if found is not None:
         return found
     rank = int(g.pick(1, 2, 2, 3, 3, 4, 4))
     last = g.channels(0.4) if g.chance(0.8) else g.log_uniform(1, 4000)
-    dims = [g.log_uniform(1, 200) for _ in range(rank - 1)] + [last]
+    dims = [g.log_uniform(1, 200 * math.sqrt(g.scale)) for _ in range(rank - 1)] + [last]
     while math.prod(dims) > most / (10 if g.chance(0.7) else 1):
         largest = int(np.argmax(dims[:-1])) if rank > 1 and max(dims[:-1]) > 1 else rank - 1
         dims[largest] = max(1, dims[largest] // 2)
@@ -224,7 +227,8 @@ def broadcast(g: Graph, emit: Emit):
 
 def outer(g: Graph, emit: Emit):
     """Two vectors make a matrix, as masks and position tables do."""
-    m, n = g.log_uniform(4, 1500), g.log_uniform(4, 1500)
+    longest = 1500 * math.sqrt(g.scale)
+    m, n = g.log_uniform(4, longest), g.log_uniform(4, longest)
     a, b = g.input((m, 1)), g.input((1, n))
     if g.chance(0.6):
         a = curve(g, emit, a)
@@ -238,7 +242,7 @@ def outer(g: Graph, emit: Emit):
 
 def movement(g: Graph, emit: Emit):
     """Transpose, concatenate, pad, slice, repeat, resize, take, with elementwise work around."""
-    dims = _any_shape(g, MAX_ELEMENTS / 4)
+    dims = _any_shape(g, 0.25)
     rank = len(dims)
     x = g.input(dims)
     for _ in range(int(g.rng.integers(0, 3))):
@@ -317,7 +321,7 @@ def attention_heads(g: Graph, emit: Emit):
 def squeeze_excite(g: Graph, emit: Emit):
     channels = g.channels()
     narrow = max(1, channels // 4)
-    x = g.input(_image(g, channels, MAX_ELEMENTS / 8))
+    x = g.input(_image(g, channels, g.scale * MAX_ELEMENTS / 8))
     s = emit(op.mean(x, axis=[1, 2], keepdims=True))
 
     def one_by_one(value, cin, cout):

@@ -84,6 +84,9 @@ class Collector:
     extra_recipes: float = EXTRA_RECIPES
     """Other recipes of a kernel measured beside the library's choice, on average."""
 
+    scale: float = 1.0
+    """Of the graphs, against those that suit one core of a CPU."""
+
     written: int = INDEX["written"]
     """Where the feature vector says how large the largest value is, repeats written out."""
 
@@ -108,7 +111,7 @@ class Collector:
         self.name = "-".join(map(str, seed))
         graphs, functions, palette = [], {}, {}
         for _ in range(BATCH):
-            family, mod = make_graph(self.rng, palette)
+            family, mod = make_graph(self.rng, palette, self.scale)
             mod = simplify(canonicalize(mod), self.simplify_rules, Sites(Ledger()), None)
             view = FunctionView(mod, "main")
             cuts, made = self.cuts(view)

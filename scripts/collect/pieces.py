@@ -23,11 +23,13 @@ class Graph:
 
     ``palette`` holds shapes drawn before, for graphs that are measured together:
     their single operators are then the same kernels and are measured once.
+    ``scale`` multiplies how large tensors and products may be.
     """
 
-    def __init__(self, rng: np.random.Generator, palette: dict[str, list]):
+    def __init__(self, rng: np.random.Generator, palette: dict[str, list], scale: float = 1.0):
         self.rng = rng
         self.palette = palette
+        self.scale = scale
         self.params: list[relax.Var] = []
 
     def input(self, shape, dtype: str = "float32") -> relax.Var:

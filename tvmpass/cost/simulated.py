@@ -26,12 +26,12 @@ from .cuda_work import measure_cuda
 from .operations import INTRINSIC_CLASSES
 
 _SLOTS = {
-    **dict.fromkeys(INTRINSIC_CLASSES, 160.0),
-    "root": 60.0,
-    "pow": 320.0,
-    "div": 40.0,
+    **dict.fromkeys(INTRINSIC_CLASSES, 600.0),
+    "root": 200.0,
+    "pow": 1200.0,
+    "div": 60.0,
     "idiv": 12.0,
-    "call": 160.0,
+    "call": 600.0,
     "double": 32.0,
 }
 """Issue slots of an operation; one that is not named takes one."""
@@ -50,12 +50,12 @@ class SimulatedDevice:
     """
 
     base: CudaDevice
-    start_us: float = 0.6
+    start_us: float = 0.4
     dram_gbps: float = 900.0
     l2_gbps: float = 1400.0
-    register_cliff: int = 96
-    shared_cliff: int = 48 << 10
-    cliff: float = 2.5
+    register_cliff: int = 40
+    shared_cliff: int = 24 << 10
+    cliff: float = 4.0
 
     def time_us(self, func: tirx.PrimFunc, example_extents: Mapping[str, int] | None = None) -> float:
         """Return the time of one call of a scheduled function in µs, the same every time."""
@@ -73,13 +73,13 @@ class SimulatedDevice:
         resident = min(launch.occupancy(self.base.arch).blocks, math.ceil(launch.blocks / self.base.sms))
         compute = self._slots(launch) / (sms * _SLOTS_PER_CLOCK * self.base.ghz * 1e3)
         compute /= min(1.0, resident * launch.warps / _FEW_WARPS)
-        compute *= self._cliff(launch)
         # In round numbers of waves: the last one takes as long as the others.
         waves = launch.blocks / (self.base.sms * resident)
         compute *= math.ceil(waves) / waves if waves > 1.0 else 1.0
         memory = self._memory_us(launch)
         steps = 0.05 * launch.barriers * launch.repeats * max(1.0, waves)
-        return launch.repeats * self.start_us + max(compute, memory) + 0.5 * min(compute, memory) + steps
+        body = self._cliff(launch) * (max(compute, memory) + 0.5 * min(compute, memory))
+        return launch.repeats * self.start_us + body + steps
 
     def _slots(self, launch: Launch) -> float:
         slots = sum(_SLOTS.get(name, 1.0) * times for name, times in launch.work.counts.items())
