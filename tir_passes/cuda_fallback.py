@@ -13,6 +13,7 @@ from tvm.tirx.build import codegen_build, split_host_device_mods
 
 from schedules.cuda.finish import finish_function
 from schedules.cuda.launch import (
+    is_wholly_bound,
     launch_in_one_thread,
     launch_nothing,
     launch_plain_loops,
@@ -84,7 +85,9 @@ def _dlight(rule: str, func: tirx.PrimFunc, target: tvm.target.Target) -> tirx.P
 
 
 def lowers(func: tirx.PrimFunc, target: tvm.target.Target) -> bool:
-    """Return True where TVM makes host code and CUDA text of ``func`` without an error."""
+    """Return True where TVM makes CUDA text of all of ``func`` without an error."""
+    if not is_wholly_bound(func):
+        return False
     pipeline, _, finish_device = tirx.get_tir_pipeline("s_tir")
     module = tvm.IRModule({"main": func.with_attr("global_symbol", "main")})
     with tvm.transform.PassContext(opt_level=3), target:

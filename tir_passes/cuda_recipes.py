@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 import tvm
 import tvm_ffi
 from tvm import s_tir
 
-from schedules.cuda.launches import column_run, runs_across
+from schedules.cuda.launches import column_run, row_count, runs_across
 from schedules.cuda.parts import Group, read_groups
+from schedules.cuda.split import can_split
 from schedules.cuda.transpose import find_crossing
 from tvmpass.core.cuda_arch import WARP
 from tvmpass.core.kernels import Kernel, contraction_operands
@@ -32,8 +34,14 @@ CUDA_RECIPE_VERSION: dict[str, int] = {}
 """The version of each kernel kind's recipes for CUDA targets."""
 
 _BLOCK = 256
-_MANY_ROWS = 1 << 15
-"""From so many rows on, a thread each fills a device."""
+_BLOCKS = 256
+"""Blocks that fill a device; with fewer a long reduction is made of parts."""
+
+_PART = 128
+"""Columns that a part of a row has at least."""
+
+_WORTH_A_LAUNCH = 1 << 16
+"""Elements from which on a second launch costs less than what it saves."""
 
 
 def cuda_steps(kernel: Kernel, target: tvm.target.Target, options: Options) -> list[tuple[Step, ...]]:
@@ -93,12 +101,26 @@ def _rows(kernel: Kernel, group: Group) -> Iterable[tuple[Step, ...]]:
 
 
 def _row_tiles(kernel: Kernel, group: Group) -> Iterable[TileRowThreads]:
+    plain = list(dict.fromkeys(_whole_rows(kernel, group)))
+    columns, rows = column_run(group), row_count(group)
+    splittable = columns is not None and rows is not None and can_split(group)
+    if splittable and columns * rows >= _WORTH_A_LAUNCH and columns >= 2 * _PART:
+        best = plain[0]
+        blocks = max(1, rows // (best.rows * (best.lanes if best.across else 1)))
+        splits = min(_power_up_to(max(1, _BLOCKS // blocks)), _power_up_to(columns // _PART), 1024)
+        if splits > 1:
+            made = [replace(best, splits=n) for n in dict.fromkeys((splits, max(2, splits // 4)))]
+            plain = [*made, *plain] if blocks * 4 <= _BLOCKS else [plain[0], *made, *plain[1:]]
+    yield from plain
+
+
+def _whole_rows(kernel: Kernel, group: Group) -> Iterable[TileRowThreads]:
     widest = 8 if all("16" in dtype for dtype in kernel.dtypes) else 4
     columns = column_run(group)
     if runs_across(group):
         steps = 256 if columns is None else columns
         best = min(32, _power_up_to(max(1, steps // 8)))
-        for threads in dict.fromkeys((best, 8, 32, 1)):
+        for threads in (best, 8, 32, 1):
             yield TileRowThreads(threads=threads, rows=_BLOCK // threads, lanes=widest, across=True)
         return
     vectors = 256 if columns is None else -(-columns // widest)
@@ -106,9 +128,7 @@ def _row_tiles(kernel: Kernel, group: Group) -> Iterable[TileRowThreads]:
     warp_rows = max(1, 128 // warp)
     block = max(WARP * 2, min(1024, _power_from(-(-vectors // 2))))
     by_warp = [TileRowThreads(threads=warp, rows=warp_rows, lanes=widest)]
-    by_block = [
-        TileRowThreads(threads=t, rows=1, lanes=widest) for t in dict.fromkeys((block, 256, 1024, 128))
-    ]
+    by_block = [TileRowThreads(threads=threads, rows=1, lanes=widest) for threads in (block, 256, 1024, 128)]
     yield from (by_block + by_warp) if vectors > 8 * WARP else (by_warp + by_block)
     yield TileRowThreads(threads=warp, rows=warp_rows, lanes=1)
     yield TileRowThreads(threads=warp, rows=warp_rows, lanes=widest, keep=False)

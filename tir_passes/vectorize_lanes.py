@@ -10,8 +10,7 @@ from dataclasses import dataclass
 
 from tvm import s_tir, tirx
 
-from schedules.cuda.group import COPY_LOOP
-from schedules.cuda.launch import launches_itself
+from schedules.cuda.launch import COPY_LOOP, launches_itself
 from schedules.cuda.launches import mark_loops
 from tir_passes.row_launches import NOT_TILED
 from tir_passes.step import Step

@@ -15,15 +15,14 @@ import tvm
 import tvm_ffi
 from tvm import tirx
 
-from tvmpass.core.nest import loads, substitute, variables
+from tvmpass.core.nest import substitute
 
-from .lanes import Lanes, is_choice, uniform_choices
-from .launch import at_least_one, bind, ceil_div, sequence
+from .lanes import Lanes, uniform_choices
+from .launch import COPY_LOOP, LANE_LOOP, STEP_LOOP, at_least_one, bind, ceil_div, sequence
 from .parts import COLUMN, ROW, Group, Part
-from .threads import combine_threads
-
-COPY_LOOP, LANE_LOOP, STEP_LOOP = "copy", "lane", "step"
-"""Names of the loops that `vectorize-lanes` and `unroll-lanes` look for."""
+from .passes import plan_passes
+from .positions import product, unravel, unravel_lanes
+from .threads import assign, combine_threads
 
 
 @dataclass(frozen=True)
@@ -55,20 +54,19 @@ class Launch:
         self.buffers: list = []
         self.known: dict[Any, Any] = {}
         """Where results of the launch are: buffer -> local buffer, in elements of `_own_index`."""
-        self.inputs: list[Part] = []
-        """Loads of input that several passes share."""
-        self.level = {buffer: part for part in group.parts for buffer in part.buffers}
         column_width = 1 if tiling.across else tiling.lanes
-        self.column_count = _product([axis.size for axis in group.columns], self.dtype)
+        self.column_count = product([axis.size for axis in group.columns])
         self.column_groups = ceil_div(self.column_count, column_width)
         self.steps = ceil_div(self.column_groups, tiling.threads)
+        keeps = tiling.keep and not tiling.across and isinstance(self.steps, int)
+        self.passes = plan_passes(group, keeps)
         row_width = tiling.lanes if tiling.across else 1
-        self.row_count = _product([axis.size for axis in group.rows], self.dtype)
+        self.row_count = product([axis.size for axis in group.rows])
         self.row_groups = ceil_div(self.row_count, row_width)
 
     def statement(self):
         """Return the launch: loops bound to blocks and threads around all parts."""
-        statements = [s for part in self._passes() for s in self._write(part)]
+        statements = [s for part in self.passes.parts for s in self._write(part)]
         # threadIdx.x runs fastest: along columns, or along rows.
         sizes = (self.tiling.threads, self.tiling.rows)
         size_x, size_y = sizes[::-1] if self.tiling.across else sizes
@@ -107,7 +105,7 @@ class Launch:
         axes, group = self.group.rows, self.row_group
         if not self.tiling.across or self.tiling.lanes == 1:
             return unravel(axes, group)
-        return _unravel_lanes(axes, self.group.flat, group, self.lanes)
+        return unravel_lanes(axes, self.group.flat, group, self.lanes)
 
     def _column_values(self) -> dict:
         group = self._column_group()
@@ -116,77 +114,6 @@ class Launch:
         return unravel(self.group.columns, group * self._const(self.tiling.lanes) + self.lanes.lane)
 
     # Passes
-
-    def _passes(self) -> list[Part]:
-        """Return the parts to compute, with loads of input that several of them share first."""
-        parts = []
-        for part in self.group.parts:
-            values = tuple(self._expand(value) for value in part.values)
-            if part.level == COLUMN and not self._is_kept(part) and not self._is_stored(part):
-                continue
-            parts.append(Part(part.name, part.level, part.buffers, part.indices, values, part.reducer))
-        if not self._keeps():
-            return parts
-        return self._with_shared_loads(parts)
-
-    def _keeps(self) -> bool:
-        return self.tiling.keep and not self.tiling.across and isinstance(self.steps, int)
-
-    def _is_kept(self, part: Part) -> bool:
-        """Is a column part's result used in several passes, so that it pays to hold it?"""
-        return any(part is p for p in self.inputs) or (self._keeps() and self._readers(part) > 1)
-
-    def _readers(self, part: Part) -> int:
-        """Return in how many passes a column part's result is needed."""
-        count = 0
-        for other in self.group.parts:
-            if any(load.source in part.buffers for value in other.values for load in loads(value)):
-                virtual = other.level == COLUMN and not self._is_kept(other) and not self._is_stored(other)
-                count += self._readers(other) if virtual else 1
-        return count
-
-    def _is_stored(self, part: Part) -> bool:
-        return any(buffer in self.group.stored for buffer in part.buffers)
-
-    def _expand(self, value):
-        """Put the values of column parts that are not kept in the place of their loads."""
-
-        def own_value(load):
-            part = self.level.get(load.source)
-            if part is None or part.level != COLUMN or self._is_kept(part):
-                return load
-            return self._expand(part.values[0])
-
-        return tvm_ffi.structural_map(value, [(tvm.ir.TensorLoad, own_value)], order="post")
-
-    def _with_shared_loads(self, parts: list[Part]) -> list[Part]:
-        columns = {axis.var for axis in self.group.columns}
-        seen: list[tuple[Any, set[int]]] = []
-        for number, part in enumerate(parts):
-            for value in part.values:
-                for load in _unconditional_loads(value):
-                    if load.source in self.level or not any(columns & variables(i) for i in load.indices):
-                        continue
-                    same = next((s for s in seen if tvm_ffi.structural_equal(s[0], load)), None)
-                    if same is None:
-                        seen.append((load, {number}))
-                    else:
-                        same[1].add(number)
-        rows = {axis.var for axis in self.group.rows}
-        for load, users in seen:
-            moves = set().union(*map(variables, load.indices))
-            if len(users) < 2 or not columns <= moves or not rows <= moves:
-                continue
-            shape = [axis.size for axis in (*self.group.rows, *self.group.columns)]
-            copy = tirx.decl_buffer(shape, str(load.ty.dtype), load.source.name + "_row", scope="local")
-            place = tuple(axis.var for axis in (*self.group.rows, *self.group.columns))
-            loaded = Part(copy.name, COLUMN, (copy,), place, (load,))
-            swapped = tirx.BufferLoad(copy, list(place))
-            parts = [_swap(part, load, swapped) for part in parts]
-            parts.insert(min(users), loaded)
-            self.level[copy] = loaded
-            self.inputs.append(loaded)
-        return parts
 
     def _write(self, part: Part) -> list:
         if part.level == ROW:
@@ -225,13 +152,13 @@ class Launch:
         )
 
     def _column_part(self, part: Part) -> list:
-        width, kept = self.tiling.lanes, self._is_kept(part)
+        width, kept = self.tiling.lanes, part.buffers[0] in self.passes.kept
         steps = self.steps if kept else 1
         result = self._local(part.buffers[0], width * steps)
         lane = self.lanes.lane if width > 1 else self._const(0)
         at = self.step * self._const(width) + lane if kept else lane
         body = self._computed(part.values, width, lambda values: [tirx.BufferStore(result, values[0], [at])])
-        if self._is_stored(part):
+        if part.buffers[0] in self.group.stored:
             body.append(self._store(part.buffers[0], part, result, at, width))
         guard = tirx.all(self._row_guard(), self._column_group() < self.column_groups)
         return [self._step_loop(tirx.IfThenElse(guard, sequence(body), None))]
@@ -243,7 +170,7 @@ class Launch:
 
         def accumulate(values):
             held = [tirx.BufferLoad(a, [lane]) for a in accumulators]
-            return _assign(accumulators, lane, reducer.combine(held, values))
+            return assign(accumulators, lane, reducer.combine(held, values))
 
         body = self._computed(part.values, width, accumulate)
         guard = tirx.all(self._row_guard(), self._column_group() < self.column_groups)
@@ -254,7 +181,7 @@ class Launch:
             for other in range(1, width):
                 left = [tirx.BufferLoad(a, [self._const(0)]) for a in accumulators]
                 right = [tirx.BufferLoad(a, [self._const(other)]) for a in accumulators]
-                statements += _assign(accumulators, self._const(0), reducer.combine(left, right))
+                statements += assign(accumulators, self._const(0), reducer.combine(left, right))
         statements += combine_threads(self, reducer, accumulators, part.name)
         for buffer, accumulator in zip(part.buffers, accumulators):
             self.known[buffer] = accumulator
@@ -293,7 +220,7 @@ class Launch:
         place = {**self._row_values(), **self._column_values()}
 
         def own(load):
-            part = self.level.get(load.source)
+            part = self.passes.source.get(load.source)
             if part is None:
                 return load
             return tirx.BufferLoad(self.known[load.source], [self._own_index(part)])
@@ -331,73 +258,3 @@ class Launch:
         size = self._const(self.steps) if isinstance(self.steps, int) else self.steps
         body = substitute(body, {self.step: var})
         return tirx.For(var, self._const(0), size, tirx.ForKind.SERIAL, body)
-
-
-def unravel(axes, position) -> dict:
-    """Map axis variables to their values at a position in the order of the axes."""
-    mapping: dict = {}
-    for axis in reversed(axes[1:]):
-        size = axis.size if axis.extent is not None else at_least_one(axis.size)
-        mapping[axis.var] = tirx.floormod(position, size)
-        position = tirx.floordiv(position, size)
-    if axes:
-        mapping[axes[0].var] = position
-    return mapping
-
-
-def _unravel_lanes(axes, flat: int, group, lanes: Lanes) -> dict:
-    """Unravel a position counted in vectors along the last ``flat`` axes, taken as one."""
-    outer, inner = axes[: len(axes) - flat], axes[len(axes) - flat :]
-    size = 1
-    for axis in inner:
-        size *= axis.extent
-    vectors = size // lanes.width
-    dtype = str(group.ty.dtype)
-    within = tirx.floormod(group, tirx.const(vectors, dtype)) if outer else group
-    mapping = unravel(inner, within * tirx.const(lanes.width, dtype) + lanes.lane)
-    if outer:
-        mapping.update(unravel(outer, tirx.floordiv(group, tirx.const(vectors, dtype))))
-    return mapping
-
-
-def _product(sizes, dtype: str):
-    """Return the product of extents, an int where all are known."""
-    known, rest = 1, None
-    for size in sizes:
-        if isinstance(size, tirx.IntImm):
-            known *= int(size)
-        else:
-            rest = size if rest is None else rest * size
-    if rest is None:
-        return known
-    return rest if known == 1 else rest * tirx.const(known, str(rest.ty.dtype))
-
-
-def _assign(buffers, at, values) -> list:
-    """Store values that may depend on what the buffers held before."""
-    if len(buffers) == 1:
-        return [tirx.BufferStore(buffers[0], values[0], [at])]
-    held = [tirx.Var(f"new{i}", str(value.ty.dtype)) for i, value in enumerate(values)]
-    binds = [tirx.Bind(var, value) for var, value in zip(held, values)]
-    return [*binds, *(tirx.BufferStore(b, v, [at]) for b, v in zip(buffers, held))]
-
-
-def _unconditional_loads(value) -> list:
-    """Return the loads of a value that are not inside of a choice."""
-    chosen: list = []
-
-    def note(call) -> None:
-        if is_choice(call):
-            chosen.extend(loads(call))
-
-    tvm_ffi.structural_walk(value, [(tvm.ir.Call, note)], order="pre")
-    return [load for load in loads(value) if not any(load.same_as(c) for c in chosen)]
-
-
-def _swap(part: Part, old, new) -> Part:
-    same = lambda load: new if tvm_ffi.structural_equal(load, old) else load  # noqa: E731
-    values = tuple(tvm_ffi.structural_map(v, [(tvm.ir.TensorLoad, same)], order="post") for v in part.values)
-    return Part(part.name, part.level, part.buffers, part.indices, values, part.reducer)
-
-
-

@@ -13,6 +13,9 @@ from tvmpass.core.nest import as_int, substitute
 THREADS = 256
 """Threads of a block where nothing speaks for another number."""
 
+COPY_LOOP, LANE_LOOP, STEP_LOOP = "copy", "lane", "step"
+"""Names of the loops over a thread's own elements that `vectorize-lanes` and `unroll-lanes` look for."""
+
 _THREAD_INDEX = 1
 
 
@@ -47,7 +50,7 @@ def launches_itself(func: tirx.PrimFunc) -> bool:
     found: list = []
 
     def note_attr(node) -> None:
-        if node.attr_key in ("thread_extent", "virtual_thread"):
+        if _is_extent(node):
             found.append(node)
 
     def note_loop(node) -> None:
@@ -56,6 +59,25 @@ def launches_itself(func: tirx.PrimFunc) -> bool:
 
     tvm_ffi.structural_walk(func.body, [(tirx.AttrStmt, note_attr), (tirx.For, note_loop)])
     return bool(found)
+
+
+def is_wholly_bound(func: tirx.PrimFunc) -> bool:
+    """Return True where every store is inside of a launch, none left to the host."""
+    nothing = tirx.Evaluate(tirx.const(0, "int32"))
+
+    def without_launch(node):
+        bound = node.thread_binding is not None if isinstance(node, tirx.For) else _is_extent(node)
+        return nothing if bound else node
+
+    kinds = [(tirx.For, without_launch), (tirx.AttrStmt, without_launch)]
+    left: list = []
+    rest = tvm_ffi.structural_map(func.body, kinds, order="post")
+    tvm_ffi.structural_walk(rest, [(tirx.BufferStore, left.append)])
+    return not left
+
+
+def _is_extent(node) -> bool:
+    return node.attr_key in ("thread_extent", "virtual_thread")
 
 
 def launch_plain_loops(func: tirx.PrimFunc) -> tuple[tirx.PrimFunc, str] | None:

@@ -14,15 +14,22 @@ from .group import Launch, Tiling
 from .lanes import VECTOR_BYTES, item_bytes
 from .launch import sequence
 from .parts import REDUCE, Group, read_groups
+from .split import split_reduction
 
 
-def launch_groups(func: tirx.PrimFunc, choose: Callable[[Group], Tiling]) -> tirx.PrimFunc | None:
-    """Return ``func`` with one launch per group of stages, None where its form is not known."""
+def launch_groups(
+    func: tirx.PrimFunc, choose: Callable[[Group], Tiling], splits: int = 1
+) -> tirx.PrimFunc | None:
+    """Return ``func`` with one launch per group of stages, None where its form is not known.
+
+    A reduction that can be is made of ``splits`` parts first, which takes a launch more.
+    """
     groups = read_groups(func)
     if groups is None:
         return None
-    statements, buffers = [], []
-    for group in groups:
+    statements: list = []
+    buffers: list = []
+    for group in _split(groups, splits, buffers):
         launch = Launch(group, choose(group))
         statements.append(launch.statement())
         buffers += launch.buffers
@@ -30,6 +37,16 @@ def launch_groups(func: tirx.PrimFunc, choose: Callable[[Group], Tiling]) -> tir
     kept = [buffer for buffer in root_block(func).alloc_buffers if buffer in stored]
     root = s_tir.SBlock([], [], [], "root", sequence(statements), None, [*kept, *buffers])
     return func.with_body(s_tir.SBlockRealize([], True, root))
+
+
+def _split(groups: list[Group], splits: int, buffers: list) -> list[Group]:
+    """Return the groups, reductions in two; buffers between them are added to ``buffers``."""
+    made: list[Group] = []
+    for group in groups:
+        found = split_reduction(group, splits) if splits > 1 and group.reduces else None
+        made += [group] if found is None else found[:2]
+        buffers += [] if found is None else found[2]
+    return made
 
 
 def widest_lanes(group: Group, size: int | None, limit: int) -> int:
@@ -59,6 +76,12 @@ def row_run(group: Group) -> int | None:
 def column_run(group: Group) -> int | None:
     """Return the number of columns of a row, None where symbolic."""
     extents = [axis.extent for axis in group.columns]
+    return None if None in extents else math.prod(extents)
+
+
+def row_count(group: Group) -> int | None:
+    """Return the number of rows of a launch, None where symbolic."""
+    extents = [axis.extent for axis in group.rows]
     return None if None in extents else math.prod(extents)
 
 

@@ -6,11 +6,11 @@ those it knows, and a maximum that keeps NaN is none of them.
 
 from __future__ import annotations
 
-from typing import Any
-
 from tvm import tirx
 
 from tvmpass.core.cuda_arch import WARP
+
+from .launch import LANE_LOOP, sequence
 
 _FULL_WARP = 0xFFFFFFFF
 _SHUFFLED = ("float32", "float64", "int32", "int64", "uint32", "uint64")
@@ -34,8 +34,6 @@ def combine_threads(launch, reducer, accumulators, name: str) -> list:
 
 
 def _within_warp(launch, reducer, accumulators) -> list:
-    from .group import _assign
-
     others = [launch._buffer(a, 1, "_other") for a in accumulators]
     zero = launch._const(0)
     statements: list = []
@@ -45,7 +43,7 @@ def _within_warp(launch, reducer, accumulators) -> list:
         # Received before it is compared: a shuffle inside a choice would not be run by all threads.
         statements += [tirx.BufferStore(o, _received(h, offset), [zero]) for o, h in zip(others, held)]
         received = [tirx.BufferLoad(o, [zero]) for o in others]
-        statements += _assign(accumulators, zero, reducer.combine(held, received))
+        statements += assign(accumulators, zero, reducer.combine(held, received))
         offset //= 2
     return statements
 
@@ -64,30 +62,26 @@ def _received(value, offset: int):
 
 def _between_warps(launch, reducer, accumulators, name: str) -> list:
     """Combine one value per warp; the block works on one row."""
-    from .group import _assign
-
     warps = launch.tiling.threads // WARP
     shared = [launch._buffer(a, warps, "_warps", "shared") for a in accumulators]
     thread, zero = launch.thread_of_row, launch._const(0)
     first = tirx.EQ(tirx.floormod(thread, launch._const(WARP)), zero)
     warp = tirx.floordiv(thread, launch._const(WARP))
     writes = _stores(shared, warp, accumulators, zero)
-    statements: list = [tirx.IfThenElse(first, _sequence(writes), None)]
+    statements: list = [tirx.IfThenElse(first, sequence(writes), None)]
     statements += [
         tirx.BufferStore(a, tirx.BufferLoad(s, [zero]), [zero]) for a, s in zip(accumulators, shared)
     ]
     number = tirx.Var("warp", launch.dtype)
     held = [tirx.BufferLoad(a, [zero]) for a in accumulators]
     others = [tirx.BufferLoad(s, [number + launch._const(1)]) for s in shared]
-    body = _sequence(_assign(accumulators, zero, reducer.combine(held, others)))
+    body = sequence(assign(accumulators, zero, reducer.combine(held, others)))
     statements.append(tirx.For(number, zero, launch._const(warps - 1), tirx.ForKind.SERIAL, body))
     return statements
 
 
 def _through_shared(launch, reducer, accumulators, name: str) -> list:
     """Combine the threads of a row where neighbouring threads take neighbouring rows."""
-    from .group import LANE_LOOP, _assign
-
     tiling = launch.tiling
     lanes, rows = tiling.lanes, tiling.rows
     width = rows * lanes
@@ -96,7 +90,7 @@ def _through_shared(launch, reducer, accumulators, name: str) -> list:
     place = launch.x * launch._const(lanes) + lane
 
     def looped(statements: list):
-        return launch._lane_loop(statements, LANE_LOOP) if lanes > 1 else _sequence(statements)
+        return launch._lane_loop(statements, LANE_LOOP) if lanes > 1 else sequence(statements)
 
     writes = _stores(shared, launch.thread_of_row * launch._const(width) + place, accumulators, lane)
     starts = [tirx.BufferStore(a, tirx.BufferLoad(s, [place]), [lane]) for a, s in zip(accumulators, shared)]
@@ -104,7 +98,7 @@ def _through_shared(launch, reducer, accumulators, name: str) -> list:
     other = (number + launch._const(1)) * launch._const(width) + place
     held = [tirx.BufferLoad(a, [lane]) for a in accumulators]
     others = [tirx.BufferLoad(s, [other]) for s in shared]
-    update = looped(_assign(accumulators, lane, reducer.combine(held, others)))
+    update = looped(assign(accumulators, lane, reducer.combine(held, others)))
     size = launch._const(tiling.threads - 1)
     return [
         looped(writes),
@@ -117,5 +111,10 @@ def _stores(targets, at, sources, source_at) -> list:
     return [tirx.BufferStore(t, tirx.BufferLoad(s, [source_at]), [at]) for t, s in zip(targets, sources)]
 
 
-def _sequence(statements: list) -> Any:
-    return tirx.SeqStmt(statements) if len(statements) > 1 else statements[0]
+def assign(buffers, at, values) -> list:
+    """Return stores of values that may depend on what the buffers held before."""
+    if len(buffers) == 1:
+        return [tirx.BufferStore(buffers[0], values[0], [at])]
+    held = [tirx.Var(f"new{i}", str(value.ty.dtype)) for i, value in enumerate(values)]
+    binds = [tirx.Bind(var, value) for var, value in zip(held, values)]
+    return [*binds, *(tirx.BufferStore(b, v, [at]) for b, v in zip(buffers, held))]

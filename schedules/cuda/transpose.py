@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,10 +12,10 @@ from tvm import s_tir, tirx
 
 from tvmpass.core.nest import as_int, loads, moving_index, substitute, variables
 
-from .group import STEP_LOOP, unravel
 from .lanes import is_choice, item_bytes
-from .launch import at_least_one, bind, ceil_div, sequence
+from .launch import STEP_LOOP, at_least_one, bind, ceil_div, sequence
 from .parts import Axis, Group, read_groups
+from .positions import product, unravel
 
 _SMALLEST = 8
 """A direction with fewer elements is not worth a tile."""
@@ -203,13 +202,7 @@ def _lies_before(load, first: Axis, second: Axis) -> bool:
 
 
 def _count(axes: Sequence[Axis]):
-    extents = [axis.extent for axis in axes]
-    if None not in extents:
-        return math.prod(extents)
-    product = axes[0].size
-    for axis in axes[1:]:
-        product = product * axis.size
-    return product
+    return product([axis.size for axis in axes])
 
 
 def _power_from(number: int) -> int:

@@ -105,6 +105,17 @@ def test_sums_along_outer_axes_read_along_the_inner_one():
     assert "*(float4*)(x0_ptr" in text_of(func)
 
 
+@pytest.mark.parametrize("name", ["sum-long", "mean-large-image", "argmax-long"])
+def test_few_long_rows_are_split_among_blocks(name):
+    func = OPERATORS[name].function()
+    recipe = recipes(classify(func), TARGET, OPTIONS)[0]
+    assert "splits=" in str(recipe)
+    parts, join = emit_cuda(made_by(recipe, func), TARGET, "kernel").kernels
+    assert parts.grid[0] >= 16 and join.grid[0] <= 2
+    short = recipes(classify(OPERATORS["sum-row"].function()), TARGET, OPTIONS)
+    assert not any("splits" in str(other) for other in short)
+
+
 def test_transposes_go_through_a_padded_tile():
     func = OPERATORS["transpose"].function()
     recipe = recipes(classify(func), TARGET, OPTIONS)[0]
