@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tvm
 
-from schedules.cuda.choices import TYPICAL_SMS, block_tiles, known, warp_tiles
+from schedules.cuda.choices import TYPICAL_SMS, block_tiles, known, other_depths, warp_tiles
 from schedules.cuda.contraction import Contraction, read_contraction
 from schedules.cuda.panels import prefers_k_last
 from schedules.cuda.vector_width import VECTOR_BYTES, itemsize
@@ -118,7 +118,7 @@ def _fits_tensor_cores(product: Contraction, arch: CudaArch) -> bool:
 
 def _on_tensor_cores(product: Contraction, arch: CudaArch, options: Options) -> list[tuple[Step, ...]]:
     made = []
-    for choice in warp_tiles(product, arch, _depth(arch, options)):
+    for choice in _with_depths(product, arch, warp_tiles(product, arch, _depth(arch, options))):
         tile, warps = choice.tile, choice.warps
         made.append(
             (
@@ -137,7 +137,7 @@ def _on_tensor_cores(product: Contraction, arch: CudaArch, options: Options) -> 
 
 def _on_plain_units(product: Contraction, arch: CudaArch, options: Options) -> list[tuple[Step, ...]]:
     made = []
-    for choice in block_tiles(product, arch, _depth(arch, options)):
+    for choice in _with_depths(product, arch, block_tiles(product, arch, _depth(arch, options))):
         tile, thread = choice.tile, choice.thread
         made.append(
             (
@@ -152,6 +152,13 @@ def _on_plain_units(product: Contraction, arch: CudaArch, options: Options) -> l
             )
         )
     return made
+
+
+def _with_depths(product: Contraction, arch: CudaArch, choices: list) -> list:
+    """Return the choices, the best one with other depths of its pipeline after the second."""
+    if not choices or not arch.async_copy:
+        return choices
+    return [*choices[:2], *other_depths(product, arch, choices[0]), *choices[2:]]
 
 
 def _depth(arch: CudaArch, options: Options) -> int:

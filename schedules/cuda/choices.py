@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tvmpass.core.cuda_arch import WARP, CudaArch, occupancy
 from tvmpass.core.nest import as_int
@@ -22,7 +22,8 @@ EXAMPLE_EXTENT = 256
 """Taken for an extent that is only known at run time."""
 
 PAD_BYTES = 16
-_PARTS = (1, 2, 4, 8)
+_PARTS = (2, 4, 8)
+_DEPTHS = (2, 3, 4)
 _LAUNCH_CYCLES = 4000
 _BYTES_PER_CYCLE = 16
 """Of memory traffic, per multiprocessor."""
@@ -145,6 +146,17 @@ def warp_tiles(product: Contraction, arch: CudaArch, stages: int) -> list[WarpTi
     return [choice for _, choice in ranked]
 
 
+def other_depths(product: Contraction, arch: CudaArch, choice: BlockTile | WarpTile) -> list:
+    """Return a pipelined choice with fewer and with more stages, as far as they fit."""
+    item = max(itemsize(str(load.source.dtype)) for load in (product.lhs, product.rhs))
+    fitting = _stages(product, arch, choice.tile, item, max(_DEPTHS), choice.parts)
+    return [
+        replace(choice, stages=stages)
+        for stages in _DEPTHS
+        if choice.stages > 1 and stages <= fitting and stages != choice.stages
+    ]
+
+
 def known(size) -> int:
     """Return an extent, an example where it is symbolic."""
     return as_int(size) or EXAMPLE_EXTENT
@@ -157,9 +169,11 @@ def _step_bytes(tile: TileSize, item: int) -> int:
     return rows + columns
 
 
-def _stages(product: Contraction, arch: CudaArch, tile: TileSize, item: int, wanted: int) -> int:
+def _stages(
+    product: Contraction, arch: CudaArch, tile: TileSize, item: int, wanted: int, parts: int = 1
+) -> int:
     """Return the stages that the steps along k and the shared memory allow, 0 where none fits."""
-    steps = math.ceil(known(product.k.size) / tile.k)
+    steps = math.ceil(known(product.k.size) / parts / tile.k)
     return max(min(wanted, steps, arch.shared_per_block // _step_bytes(tile, item)), 0)
 
 
@@ -168,7 +182,7 @@ def _best_split(
 ) -> tuple[float, int]:
     """Return the cost of a tile, and the parts to split the reduction into (1: none)."""
     best, best_parts = _cost(product, arch, tile, load, rates), 1
-    for parts in _PARTS[1:]:
+    for parts in _PARTS:
         if known(product.k.size) < parts * tile.k * 4 or splittable(product.anchor, parts) is None:
             break
         results = known(product.batch.size) * known(product.m.size) * known(product.n.size)
