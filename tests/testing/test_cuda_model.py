@@ -30,3 +30,21 @@ def test_outputs_agree_with_the_cpu(rows):
     found = emulate_model(lowered, "cuda:sm_80", {"x": x})
     for expected, got in zip(tvmpass.build(mod, "llvm").run({"x": x}), found, strict=True):
         np.testing.assert_allclose(got, expected, atol=1e-5 * np.abs(expected).max(), rtol=0)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+@pytest.mark.parametrize("bounds", [(0.0, None), (None, 1.0), (-1.0, 1.0)])
+def test_maxima_and_minima_keep_nan(dtype, bounds):
+    low, high = bounds
+
+    def body(x):
+        x = x if dtype == "float32" else R.astype(x, dtype)
+        x = x if low is None else R.maximum(x, relax.const(low, dtype))
+        x = x if high is None else R.minimum(relax.const(high, dtype), x)
+        return R.astype(R.nn.relu(x), "float32")
+
+    mod = graph(body, ((3, 8),))
+    x = np.resize(np.array([np.nan, 2, -2, np.inf, -np.inf, 0.5, -0.0], "float32"), (3, 8))
+    lowered, _ = tvmpass.optimize(mod, "cuda:sm_80")
+    (found,) = emulate_model(lowered, "cuda:sm_80", {"x": x})
+    np.testing.assert_array_equal(found, np.maximum(np.clip(x, low, high), np.float32(0)))

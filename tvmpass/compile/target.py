@@ -43,8 +43,9 @@ def parse_target(target: Any, threads: int) -> tvm.target.Target:
     """Return a TVM target for what a user typed.
 
     ``llvm`` is this machine's CPU; ``llvm:x86-64-v3`` (or any LLVM CPU name)
-    another one; ``cuda:sm_80,sm_90`` NVIDIA devices of these architectures; a ``Target``, a dict, JSON text or a TVM tag is taken as it is,
-    with the host CPU and thread count filled in where it names none.  Raises
+    another one; ``cuda:sm_80,sm_90`` NVIDIA devices of these architectures; a
+    ``Target``, a dict, JSON text or a TVM tag is taken as it is, with the host
+    CPU and thread count filled in where it names none.  Raises
     `UsageError` for a target that is not known.
     """
     if isinstance(target, tvm.target.Target):

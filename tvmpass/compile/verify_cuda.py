@@ -58,7 +58,7 @@ class CudaVerifier(NumericVerifier):
             drawn = [draw_array(s, str(p.ty.dtype), r, name) for s, p, r in zip(shapes, function.params, rng)]
             expected = reference([a.copy() for a in drawn])
             try:
-                found = emulate(source, [a.copy() for a in drawn], orders=ORDERS, sample_blocks=SAMPLED_BLOCKS)
+                found = emulate(source, drawn, orders=ORDERS, sample_blocks=SAMPLED_BLOCKS)
             except Unmodelled as error:
                 self.skip(last_line(error))
                 return None
