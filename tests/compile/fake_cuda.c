@@ -1,9 +1,8 @@
 /* A CUDA driver and runtime without a device, for tests of what a library asks of them.
 
-   Device memory is the host's.  A kernel launch does no work: it is written to
-   the file named by FAKE_CUDA_LOG, one JSON object a line.  The bytes of a
-   kernel's parameters come from FAKE_CUDA_PARAMETERS: "kernel:8,8,4;other:8".
-   Compiled twice, once for each library: with FAKE_DRIVER, and without. */
+   Device memory is the host's.  A kernel launch is handed to the function given to
+   fake_on_launch, and written to the file named by FAKE_CUDA_LOG, one JSON object
+   a line.  Compiled twice, once for each library: with FAKE_DRIVER, and without. */
 #define cuTensorMapEncodeTiled declared_with_twelve_parameters
 #include <cuda.h>
 #undef cuTensorMapEncodeTiled
@@ -31,32 +30,23 @@ CUresult cuFuncSetAttribute(CUfunction function, CUfunction_attribute attribute,
   return CUDA_SUCCESS;
 }
 
-static const char *parameters_of(const char *name) {
-  const char *all = getenv("FAKE_CUDA_PARAMETERS");
-  const size_t length = strlen(name);
-  while (all && *all) {
-    if (!strncmp(all, name, length) && all[length] == ':') return all + length + 1;
-    all = strchr(all, ';');
-    if (all) ++all;
-  }
-  return "";
-}
+typedef int (*on_launch)(const char *kernel, const unsigned *grid, const unsigned *block, unsigned shared,
+                         void **values);
+static on_launch handler;
+
+void fake_on_launch(on_launch given) { handler = given; }
 
 CUresult cuLaunchKernelEx(const CUlaunchConfig *at, CUfunction function, void **values, void **extra) {
-  FILE *log = fopen(getenv("FAKE_CUDA_LOG"), "a");
-  fprintf(log, "{\"kernel\": \"%s\", \"grid\": [%u, %u, %u], \"block\": [%u, %u, %u], \"shared\": %u, \"values\": [",
-          (const char *)function, at->gridDimX, at->gridDimY, at->gridDimZ, at->blockDimX, at->blockDimY,
-          at->blockDimZ, at->sharedMemBytes);
-  const char *sizes = parameters_of((const char *)function);
-  for (int i = 0; *sizes && *sizes != ';'; ++i) {
-    long long value = 0;
-    const int size = (int)strtol(sizes, (char **)&sizes, 10);
-    memcpy(&value, values[i], size);
-    fprintf(log, "%s%lld", i ? ", " : "", value);
-    if (*sizes == ',') ++sizes;
+  const unsigned grid[] = {at->gridDimX, at->gridDimY, at->gridDimZ};
+  const unsigned block[] = {at->blockDimX, at->blockDimY, at->blockDimZ};
+  const char *name = (const char *)function, *path = getenv("FAKE_CUDA_LOG");
+  if (path) {
+    FILE *log = fopen(path, "a");
+    fprintf(log, "{\"kernel\": \"%s\", \"grid\": [%u, %u, %u], \"block\": [%u, %u, %u], \"shared\": %u}\n", name,
+            grid[0], grid[1], grid[2], block[0], block[1], block[2], at->sharedMemBytes);
+    fclose(log);
   }
-  fprintf(log, "]}\n");
-  fclose(log);
+  if (handler && handler(name, grid, block, at->sharedMemBytes, values)) return CUDA_ERROR_LAUNCH_FAILED;
   return CUDA_SUCCESS;
 }
 
@@ -81,10 +71,32 @@ CUresult cuTensorMapEncodeTiled(void) { return CUDA_ERROR_NOT_SUPPORTED; }
 
 cudaError_t cudaGetDeviceCount(int *count) { *count = 1; return cudaSuccess; }
 cudaError_t cudaGetDevice(int *device) { *device = 0; return cudaSuccess; }
-cudaError_t cudaMalloc(void **memory, size_t bytes) { *memory = calloc(1, bytes); return cudaSuccess; }
-cudaError_t cudaMallocHost(void **memory, size_t bytes) { return cudaMalloc(memory, bytes); }
-cudaError_t cudaFree(void *memory) { free(memory); return cudaSuccess; }
-cudaError_t cudaFreeHost(void *memory) { return cudaFree(memory); }
+
+/* What is allocated, for those who run kernels: addresses and sizes. */
+static struct { void *memory; size_t bytes; } allocated[1 << 16];
+static int count;
+
+int fake_allocations(void **memory, size_t *bytes, int most) {
+  int found = 0;
+  for (int i = 0; i < count && found < most; ++i)
+    if (allocated[i].memory) memory[found] = allocated[i].memory, bytes[found++] = allocated[i].bytes;
+  return found;
+}
+
+cudaError_t cudaMalloc(void **memory, size_t bytes) {
+  *memory = aligned_alloc(256, (bytes + 255) / 256 * 256 + 256);
+  memset(*memory, 0xff, bytes);
+  if (count < 1 << 16) allocated[count].memory = *memory, allocated[count++].bytes = bytes;
+  return cudaSuccess;
+}
+cudaError_t cudaFree(void *memory) {
+  for (int i = 0; i < count; ++i)
+    if (allocated[i].memory == memory) allocated[i].memory = NULL;
+  free(memory);
+  return cudaSuccess;
+}
+cudaError_t cudaMallocHost(void **memory, size_t bytes) { *memory = malloc(bytes); return cudaSuccess; }
+cudaError_t cudaFreeHost(void *memory) { free(memory); return cudaSuccess; }
 cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind, cudaStream_t s) {
   memcpy(to, from, bytes);
   return cudaSuccess;

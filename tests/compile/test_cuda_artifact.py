@@ -184,6 +184,22 @@ def test_tvms_own_loader_and_launches(built, exported, fake_driver, tmp_path):
         assert launch["shared"] == dynamic[launch["kernel"].partition("_kernel")[0]]
 
 
+def test_a_model_runs_as_on_a_device(fake_driver):
+    """The exported library runs on TVM's CUDA runtime, its launches in the emulator."""
+    environment = {
+        **os.environ,
+        "LD_LIBRARY_PATH": str(fake_driver),
+        "PYTHONPATH": str(HERE.parent.parent),
+    }
+    done = subprocess.run(
+        [sys.executable, str(HERE / "fake_device.py")], capture_output=True, text=True, env=environment
+    )
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout.splitlines()[-1])
+    assert told["faults"] == [] and len(told["launches"]) >= 5
+    assert told["difference"] < 1e-6  # some hundred additions in float32, another order on the CPU
+
+
 def test_no_nvcc_leaves_nothing(monkeypatch, tmp_path):
     monkeypatch.setattr(toolchain, "wheel_folders", lambda: [])
     for name in ("CUDA_HOME", "CUDA_PATH"):
