@@ -54,6 +54,8 @@ class Launch:
         self.buffers: list = []
         self.known: dict[Any, Any] = {}
         """Where results of the launch are: buffer -> local buffer, in elements of `_own_index`."""
+        self.scattered = False
+        """Is some element of a vector read or written on its own?"""
         column_width = 1 if tiling.across else tiling.lanes
         self.column_count = product([axis.size for axis in group.columns])
         self.column_groups = ceil_div(self.column_count, column_width)
@@ -147,6 +149,7 @@ class Launch:
         if width == 1:
             return tirx.BufferStore(buffer, value, indices)
         together = self.lanes.is_contiguous(tirx.BufferLoad(buffer, indices))
+        self.scattered |= not together and str(buffer.dtype) != "bool"
         return self._lane_loop(
             [tirx.BufferStore(buffer, value, indices)], COPY_LOOP if together else LANE_LOOP
         )
@@ -207,6 +210,7 @@ class Launch:
             return tirx.BufferLoad(made, [self.lanes.lane])
 
         taken = [self.lanes.take_out(self._resolved(value), temporary) for value in values]
+        self.scattered |= any(self.lanes.has_scalar_load(value) for value in taken)
         statements = [
             self._lane_loop(
                 [tirx.BufferStore(buffer, uniform_choices(expr, self.lanes), [self.lanes.lane])], COPY_LOOP

@@ -10,7 +10,7 @@ import tvm
 import tvm_ffi
 from tvm import tirx
 
-from tvmpass.core.nest import as_int, substitute, variables
+from tvmpass.core.nest import as_int, loads, substitute, variables
 
 from .contraction import flat_offset
 
@@ -98,6 +98,15 @@ class Lanes:
                 return False
             return all(self.is_copy(o) or (self.lane not in variables(o) and not _calls(o)) for o in options)
         return False
+
+    def has_scalar_load(self, value) -> bool:
+        """Does every element of the vector load its own element of global memory in ``value``?"""
+        return any(
+            str(load.source.scope()) == "global"
+            and str(load.ty.dtype) != "bool"
+            and any(self.lane in variables(index) for index in load.indices)
+            for load in loads(value)
+        )
 
     def take_out(self, value, temporary: Callable[[Any], Any]):
         """Replace what is a vector copy by ``temporary(expression)``, whose element is then used.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 
 import tvm_ffi
 from tvm import s_tir, tirx
@@ -30,13 +31,27 @@ def launch_groups(
     statements: list = []
     buffers: list = []
     for group in _split(groups, splits, buffers):
-        launch = Launch(group, choose(group))
-        statements.append(launch.statement())
-        buffers += launch.buffers
+        statement, own = _written(group, choose(group))
+        statements.append(statement)
+        buffers += own
     stored = set().union(*(group.stored for group in groups))
     kept = [buffer for buffer in root_block(func).alloc_buffers if buffer in stored]
     root = s_tir.SBlock([], [], [], "root", sequence(statements), None, [*kept, *buffers])
     return func.with_body(s_tir.SBlockRealize([], True, root))
+
+
+def _written(group: Group, tiling: Tiling):
+    """Return a launch and its buffers, with vectors no wider than memory allows.
+
+    Elements that lie apart are read one by one, and then neighbouring threads
+    had better read neighbouring ones.
+    """
+    while True:
+        launch = Launch(group, tiling)
+        statement = launch.statement()
+        if tiling.lanes == 1 or not launch.scattered:
+            return statement, launch.buffers
+        tiling = replace(tiling, lanes=tiling.lanes // 2)
 
 
 def _split(groups: list[Group], splits: int, buffers: list) -> list[Group]:
