@@ -38,7 +38,7 @@ class Frame:
         self.stages = stages(func)
         self.anchor = next(stage for stage in self.stages if stage.name == anchor_name)
         self.product: Contraction = read_contraction(self.anchor)
-        self.epilogue = fused_epilogue(self.stages, self.anchor)
+        self.epilogue = sole_epilogue(func, self.stages, self.anchor)
         self.dtype = self.product.dtype
         self.b = self.axis("b", at_least_one(self.product.batch.size))
         self.mo = self.axis("mo", tiles_of(self.product.m.size, tile.m))
@@ -107,6 +107,12 @@ class Frame:
         for stage in self.stages[self.stages.index(self.anchor) + 1 :]:
             if stage is not self.epilogue:
                 bind_results(schedule, schedule.get_sblock(stage.name))
+
+
+def sole_epilogue(func, parts, anchor):
+    """Return the stage that the anchor's sums go to, None where they are also asked for themselves."""
+    escapes = any(anchor.store.buffer.same_as(param) for param in func.params)
+    return None if escapes else fused_epilogue(parts, anchor)
 
 
 def bind_results(schedule: s_tir.Schedule, block) -> None:

@@ -66,9 +66,9 @@ def make_panel(product: Contraction, side: str, size: int, depth: int, k_last: b
 
     def body(bound):
         x, k = bound["t"] * size + bound["x"], bound["s"] * depth + bound["k"]
-        m, n = (x, 0) if side == "lhs" else (0, x)
         zero = tirx.const(0, dtype)
-        mapping = product.at(bound["b"], m if m is x else zero, n if n is x else zero, k)
+        m, n = (x, zero) if side == "lhs" else (zero, x)
+        mapping = product.at(bound["b"], m, n, k)
         value = tirx.BufferLoad(load.source, [substitute(index, mapping) for index in load.indices])
         inside = within(bound["b"], product.batch.size, 1)
         inside += within(x, whole.size, size) + within(k, product.k.size, depth)

@@ -7,9 +7,10 @@ import tvm_ffi
 from tvm import tirx
 
 from schedules.cpu.emit import Emitter, LoopAxis, statements, with_statements
-from schedules.cpu.tile import fused_epilogue
 from tvmpass.core.kernels import contraction_operands
 from tvmpass.core.nest import Stage, extent, root_block, stages, substitute
+
+from .frame import sole_epilogue
 
 JOINED = "_joined"
 
@@ -28,7 +29,7 @@ def split_k(func, anchor_name: str, parts: int) -> tirx.PrimFunc:
     """
     found = stages(func)
     anchor = next(stage for stage in found if stage.name == anchor_name)
-    epilogue = fused_epilogue(found, anchor)
+    epilogue = sole_epilogue(func, found, anchor)
     old, dtype = anchor.store.buffer, str(anchor.iters[0].var.ty.dtype)
     wide = "float32" if str(old.dtype) in ("float16", "bfloat16") else str(old.dtype)
     partial = tirx.decl_buffer([tirx.const(parts, dtype), *old.shape], wide, old.name + "_parts")

@@ -12,6 +12,7 @@ from schedules.cpu.loops import Nest, find_nest
 from tvmpass.core.cuda_arch import WARP
 from tvmpass.core.nest import as_int
 
+from .frame import bind_results
 from .vector_width import VECTOR_BYTES, itemsize, vector_width
 
 PANELS = ("_lhs", "_rhs")
@@ -48,9 +49,16 @@ def step_loop(schedule: s_tir.Schedule, anchor: str) -> Any:
 
 
 def inline_into_panels(schedule: s_tir.Schedule, names) -> None:
-    """Compute what comes before the product where its panels are copied."""
+    """Compute what comes before the product where its panels are copied.
+
+    A block whose result is asked for itself is a launch of its own.
+    """
     for name in names:
-        schedule.compute_inline(schedule.get_sblock(name))
+        block = schedule.get_sblock(name)
+        try:
+            schedule.compute_inline(block)
+        except s_tir.ScheduleError:
+            bind_results(schedule, block)
 
 
 def stage_panels(schedule: s_tir.Schedule, anchor: str, pad_bytes: int, scope: str = "shared.dyn") -> None:

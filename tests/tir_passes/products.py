@@ -100,6 +100,15 @@ def transposed_after(m, n, k) -> tirx.PrimFunc:
     return function(a, b, te.compute((n, m), lambda i, j: c[j, i] + one, name="turned"))
 
 
+def all_results(m, n, k) -> tirx.PrimFunc:
+    """Return a product whose scaled operand, sums and rounded sums are all results."""
+    a, b, r = tensor("a", m, k), tensor("b", k, n), te.reduce_axis((0, k), name="k")
+    two = tirx.const(2.0, "float32")
+    scaled = te.compute((m, k), lambda i, j: a[i, j] * two, name="scaled")
+    c = te.compute((m, n), lambda i, j: te.sum(scaled[i, r] * b[r, j], axis=r), name="c")
+    return function(a, b, scaled, c, te.compute((m, n), lambda i, j: c[i, j] + two, name="more"))
+
+
 def int8_product(m, n, k) -> tirx.PrimFunc:
     """Return ``a @ b`` of int8 numbers, added up in int32."""
     a, b = tensor("a", m, k, dtype="int8"), tensor("b", k, n, dtype="int8")

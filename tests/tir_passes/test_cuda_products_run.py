@@ -11,6 +11,7 @@ from schedules.cuda import frame
 from tests.tir_passes.cases import KERNELS, SYMBOLIC, arguments, compile_all, matmul, run
 from tests.tir_passes.products import (
     NUMPY,
+    all_results,
     conv,
     depthwise,
     expected_conv,
@@ -150,6 +151,20 @@ def test_what_cannot_be_fused_runs_after():
     func = transposed_after(20, 36, 16)
     a, b, out = numbers(func, "float32")
     assert close(emulated(func, listed(func)[0], [a, b, out]), (a.astype("f8") @ b).T + 1, "float32")
+
+
+@pytest.mark.parametrize("m", [20, 1])
+def test_results_on_the_way_are_stored_too(m):
+    func = all_results(m, 36, 256)
+    a, b = numbers(func, "float32")[:2]
+    scaled = a.astype("f8") * 2
+    for recipe in listed(func):
+        made = apply_recipe(recipe, func, TARGET)
+        assert not isinstance(made, Refusal), f"{recipe}: {made.text()[-500:]}"
+        given = [a, b, *(np.full(s, np.nan, np.float32) for s in ((m, 256), (m, 36), (m, 36)))]
+        found = emulate(emit_cuda(made, TARGET, "kernel"), given, orders=1).arrays[2:]
+        for got, expected in zip(found, (scaled, scaled @ b, scaled @ b + 2)):
+            assert close(got, expected, "float32"), str(recipe)
 
 
 def test_batches_along_x(monkeypatch):
