@@ -196,6 +196,22 @@ FAULTS = {
         """__shared__ alignas(16) float a[256];
         copy(a + threadIdx.x * 4, in + (threadIdx.x < 63 ? threadIdx.x * 4 + {0|2} : 0));""",
     ),
+    "a misaligned load of a tensor-core fragment": (
+        "misaligned",
+        """using namespace nvcuda::wmma;
+        __shared__ alignas(32) half a[272];
+        for (int i = threadIdx.x; i < 272; i += 64) a[i] = (half)0.0f;
+        __syncthreads();
+        fragment<matrix_a, 16, 16, 16, half, row_major> f;
+        load_matrix_sync(f, a + {16|8}, 16);""",
+    ),
+    "a tensor-core operation in part of a warp": (
+        "diverged warp operation",
+        """using namespace nvcuda::wmma;
+        fragment<accumulator, 16, 16, 16, float> f;
+        fill_fragment(f, 0.0f);
+        if (threadIdx.x < {32|31}) store_matrix_sync(out, f, 16, mem_row_major);""",
+    ),
     "two blocks store at one place": (
         "race in global memory",
         "out[threadIdx.x + {blockIdx.x * 64|0}] = in[threadIdx.x + blockIdx.x * 64];",

@@ -138,6 +138,8 @@ void memory_end();
 void flush_store();
 enum class Kind : uint8_t { kLoad, kStore, kAtomic };
 void access(const void* address, size_t bytes, Kind kind, const void* pc);
+void* static_shared(int slot, size_t bytes, size_t alignment);
+void* dynamic_shared();
 unsigned shared_address(const void* pointer);
 char* shared_pointer(unsigned address);
 void begin_async(const AsyncCopy& copy, const void* pc);
@@ -147,6 +149,8 @@ void finish_async(const AsyncCopy& copy);
 bool run_collectives(int warp);
 void check_exit(const Thread& thread);  // a thread that ends must not be waited for
 void run_mma(Thread* const* lanes);
-enum CollectiveKind : int { kSyncWarp, kShuffle, kShuffleUp, kShuffleDown, kShuffleXor, kBallot, kAny, kAll, kMma };
+enum CollectiveKind : int {
+  kSyncWarp, kShuffle, kShuffleUp, kShuffleDown, kShuffleXor, kBallot, kAny, kAll, kTensorCore, kMma
+};
 
 }  // namespace emu

@@ -207,7 +207,8 @@ void write_shared(char* address, size_t bytes, const void* pc, bool in_flight = 
     const bool after_write = write.interval == machine.interval && write.thread != thread.id &&
                              !ordered_in_warp(thread, write.thread, write.phase);
     if (after_write || unordered_read(thread, read)) {
-      const char* what = after_write ? "a store over what another thread stored" : "a store over what another thread loads";
+      const char* what = after_write ? "a store over what another thread stored"
+                                     : "a store over what another thread loads";
       const int other = after_write ? write.thread : read.thread;
       if (in_flight) conflict(what, where_shared(address, where, sizeof where), other, pc, false);
       suspect_store(address, bytes, what, where_shared(address, where, sizeof where), other, pc, false);
@@ -382,48 +383,12 @@ void finish_async(const AsyncCopy& copy) {
   }
 }
 
-}  // namespace emu
-
-using namespace emu;
-
-extern "C" {
-
-void* emu_static_shared(int slot, size_t bytes, size_t alignment) {
+void* static_shared(int slot, size_t bytes, size_t alignment) {
   if (slot >= kMaxSlots) fail(kUnmodelled, 0, nullptr, "more than %d shared arrays", kMaxSlots);
   if (!slots[slot].data) slots[slot] = {allocate_shared(bytes, alignment), bytes};
   return slots[slot].data;
 }
 
-void* emu_dynamic_shared() { return dynamic_memory; }
-unsigned emu_to_shared(const void* pointer) { return shared_address(pointer); }
-void* emu_from_shared(unsigned address) { return shared_pointer(address); }
-void emu_line(int line) { machine.current->collective.line = line; }
-void emu_atomic(void* address, size_t bytes) { access(address, bytes, Kind::kAtomic, __builtin_return_address(0)); }
+void* dynamic_shared() { return dynamic_memory; }
 
-// What -fsanitize=thread calls.  The name says how many bytes.
-#define HOOKS(n)                                                                                       \
-  void __tsan_read##n(void* a) { access(a, n, Kind::kLoad, __builtin_return_address(0)); }                   \
-  void __tsan_write##n(void* a) { access(a, n, Kind::kStore, __builtin_return_address(0)); }                   \
-  void __tsan_unaligned_read##n(void* a) { access(a, n, Kind::kLoad, __builtin_return_address(0)); }         \
-  void __tsan_unaligned_write##n(void* a) { access(a, n, Kind::kStore, __builtin_return_address(0)); }
-HOOKS(1)
-HOOKS(2)
-HOOKS(4)
-HOOKS(8)
-HOOKS(16)
-void __tsan_read_range(void* a, size_t n) { access(a, n, Kind::kLoad, __builtin_return_address(0)); }
-void __tsan_write_range(void* a, size_t n) { access(a, n, Kind::kStore, __builtin_return_address(0)); }
-void __tsan_func_entry(void*) {}
-void __tsan_func_exit() {}
-void __tsan_init() {}
-
-// What -fsanitize=bounds calls for an index outside of a declared array.
-struct SourceLocation {
-  const char* file;
-  uint32_t line, column;
-};
-void __ubsan_handle_out_of_bounds_abort(SourceLocation* at, uintptr_t index) {
-  fail(kOutOfBounds, static_cast<int>(at->line), nullptr, "index %td outside of the array (column %u)",
-       static_cast<ptrdiff_t>(index), at->column);
-}
-}
+}  // namespace emu

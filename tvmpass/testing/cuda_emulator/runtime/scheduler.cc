@@ -306,7 +306,8 @@ void fail(Fault fault, int line, const void* pc, const char* format, ...) {
 
 using namespace emu;
 
-extern "C" __attribute__((visibility("default"))) int emu_launch(void (*entry)(void**), void** arguments, const Launch* launch, Report* report) {
+extern "C" __attribute__((visibility("default"))) int emu_launch(void (*entry)(void**), void** arguments,
+                                                                   const Launch* launch, Report* report) {
   machine.launch = *launch;
   machine.report = report;
   memset(report, 0, sizeof *report);
@@ -359,8 +360,4 @@ extern "C" unsigned emu_activemask(int line) {
   thread.line = line;
   wait_for_scheduler(Wait::kActive);
   return static_cast<unsigned>(thread.collective.result);
-}
-
-extern "C" void emu_unmodelled(const char* what, int line) {
-  fail(kUnmodelled, line, nullptr, "%s is not modelled", what);
 }

@@ -25,15 +25,16 @@ void run(Thread* const* lanes, unsigned mask) {
   unsigned votes = 0;
   for (int i = 0; i < kWarp; ++i)
     if (lanes[i] && lanes[i]->collective.value) votes |= 1u << i;
-  if (first->kind == kMma) {
-    if (mask != ~0u) fail(kDivergedWarp, first->line, nullptr, "a tensor-core operation in a warp of fewer than 32 threads");
-    run_mma(lanes);
-  }
+  if ((first->kind == kMma || first->kind == kTensorCore) && mask != ~0u)
+    fail(kDivergedWarp, first->line, nullptr, "a tensor-core operation without all 32 threads of a warp");
+  if (first->kind == kMma) run_mma(lanes);
   for (int i = 0; i < kWarp; ++i) {
     if (!lanes[i]) continue;
     Collective& mine = lanes[i]->collective;
     switch (mine.kind) {
-      case kShuffle: case kShuffleUp: case kShuffleDown: case kShuffleXor: mine.result = shuffled(lanes, *lanes[i]); break;
+      case kShuffle: case kShuffleUp: case kShuffleDown: case kShuffleXor:
+        mine.result = shuffled(lanes, *lanes[i]);
+        break;
       case kBallot: mine.result = votes; break;
       case kAny: mine.result = votes != 0; break;
       case kAll: mine.result = votes == mask; break;
@@ -117,6 +118,8 @@ uint64_t emu_shuffle(int variant, unsigned mask, uint64_t value, int lane, int w
 unsigned emu_vote(int variant, unsigned mask, int predicate, int line) {
   return static_cast<unsigned>(meet({kBallot + variant, mask, line, predicate != 0, 0, 0, {}, nullptr, 0}));
 }
+
+void emu_tensor_core(int line) { meet({kTensorCore, ~0u, line, 0, 0, 0, {}, nullptr, 0}); }
 
 void emu_mma(void* d, const void* a, const void* b, const void* c, const void* shape, int line) {
   meet({kMma, ~0u, line, 0, 0, 0, {d, const_cast<void*>(a), const_cast<void*>(b), const_cast<void*>(c)}, shape, 0});

@@ -45,8 +45,9 @@ void emu_atomic(void* address, size_t bytes);
 void emu_cp_async(unsigned destination, const void* source, unsigned bytes, unsigned from_source);
 void emu_cp_async_commit();
 void emu_cp_async_wait(unsigned pending);
+void emu_tensor_core(int line);
 void emu_mma(void* d, const void* a, const void* b, const void* c, const void* shape, int line);
-void emu_unmodelled(const char* what, int line);
+void emu_misaligned(const char* what, int line);
 }
 
 constexpr int warpSize = 32;
@@ -131,7 +132,8 @@ EMU_INLINE double max(double a, float b) { return fmax(a, b); }
 EMU_INLINE double min(double a, float b) { return fmin(a, b); }
 
 template <class A, class B>
-using emu_integers = std::enable_if_t<std::is_integral<A>::value && std::is_integral<B>::value, std::common_type_t<A, B>>;
+using emu_integers =
+    std::enable_if_t<std::is_integral<A>::value && std::is_integral<B>::value, std::common_type_t<A, B>>;
 template <class A, class B>
 EMU_INLINE emu_integers<A, B> max(A a, B b) {
   const std::common_type_t<A, B> left = a, right = b;
@@ -151,7 +153,8 @@ EMU_INLINE float rsqrtf(float x) { return 1.0f / sqrtf(x); }
 EMU_INLINE double rsqrt(double x) { return 1.0 / sqrt(x); }
 // __expf and its like are less exact on a device; no emulation tells by how much.
 #define EMU_FAST(name) EMU_INLINE float emu_fast_##name(float x) { return name##f(x); }
-EMU_FAST(exp) EMU_FAST(log) EMU_FAST(log2) EMU_FAST(log10) EMU_FAST(sin) EMU_FAST(cos) EMU_FAST(tan) EMU_FAST(tanh)
+EMU_FAST(exp) EMU_FAST(log) EMU_FAST(log2) EMU_FAST(log10)
+EMU_FAST(sin) EMU_FAST(cos) EMU_FAST(tan) EMU_FAST(tanh)
 #undef EMU_FAST
 #define __expf emu_fast_exp
 #define __logf emu_fast_log

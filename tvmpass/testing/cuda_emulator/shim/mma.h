@@ -41,8 +41,10 @@ EMU_INLINE int lane() {
 template <class T>
 EMU_INLINE void check(const T* p, unsigned stride, int line) {
   emu_line(line);
-  if (reinterpret_cast<uintptr_t>(p) % 32) emu_unmodelled("a tensor-core load or store at an address that is no multiple of 32", line);
-  if (stride * sizeof(T) % 16) emu_unmodelled("a tensor-core load or store with rows that are no multiple of 16 bytes apart", line);
+  if (reinterpret_cast<uintptr_t>(p) % 32)
+    emu_misaligned("a tensor-core load or store at an address that is no multiple of 32", line);
+  if (stride * sizeof(T) % 16)
+    emu_misaligned("a tensor-core load or store of rows that are no multiple of 16 bytes apart", line);
 }
 
 }  // namespace detail
@@ -71,7 +73,7 @@ EMU_INLINE P* place(int i, P* p, unsigned stride, bool rows) {
 template <class F, class P>
 __attribute__((noinline)) void load_fragment(F& f, const P* p, unsigned stride, bool rows, int line) {
   detail::check(p, stride, line);
-  emu_syncwarp(~0u, line);
+  emu_tensor_core(line);
   for (int i = 0; i < F::num_elements; ++i) f.x[i] = *place<F>(i, p, stride, rows);
 }
 
@@ -79,7 +81,7 @@ template <class F, class P>
 __attribute__((noinline)) void store_fragment(P* p, const F& f, unsigned stride, bool rows, int line) {
   detail::check(p, stride, line);
   for (int i = 0; i < F::num_elements; ++i) *place<F>(i, p, stride, rows) = f.x[i];
-  emu_syncwarp(~0u, line);
+  emu_tensor_core(line);
 }
 
 template <class Use, int m, int n, int k, class T, class L, class P>
@@ -88,19 +90,22 @@ EMU_INLINE void load_matrix(int line, fragment<Use, m, n, k, T, L>& f, const P* 
 }
 
 template <int m, int n, int k, class T, class P>
-EMU_INLINE void load_matrix(int line, fragment<accumulator, m, n, k, T>& f, const P* p, unsigned stride, layout_t layout) {
+EMU_INLINE void load_matrix(int line, fragment<accumulator, m, n, k, T>& f, const P* p, unsigned stride,
+                            layout_t layout) {
   load_fragment(f, p, stride, layout == mem_row_major, line);
 }
 
 template <int m, int n, int k, class T, class P>
-EMU_INLINE void store_matrix(int line, P* p, const fragment<accumulator, m, n, k, T>& f, unsigned stride, layout_t layout) {
+EMU_INLINE void store_matrix(int line, P* p, const fragment<accumulator, m, n, k, T>& f, unsigned stride,
+                             layout_t layout) {
   store_fragment(p, f, stride, layout == mem_row_major, line);
 }
 
 template <int m, int n, int k, class D, class A, class LA, class LB, class C>
 EMU_INLINE void mma(int line, fragment<accumulator, m, n, k, D>& d, const fragment<matrix_a, m, n, k, A, LA>& a,
                     const fragment<matrix_b, m, n, k, A, LB>& b, const fragment<accumulator, m, n, k, C>& c) {
-  static constexpr emu::MmaShape shape{m, n, k, detail::Element<A>::kind, detail::Element<C>::kind, detail::Element<D>::kind};
+  static constexpr emu::MmaShape shape{
+      m, n, k, detail::Element<A>::kind, detail::Element<C>::kind, detail::Element<D>::kind};
   emu_mma(d.x, a.x, b.x, c.x, &shape, line);
 }
 
