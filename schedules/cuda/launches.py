@@ -30,7 +30,11 @@ def launch_groups(
         return None
     statements: list = []
     buffers: list = []
+    parameters = set(func.params)
     for group in _split(groups, splits, buffers):
+        if not _touched(group) <= parameters:
+            # TVM may give what lies between launches another shape than declared.
+            group.flat = 1
         statement, own = _written(group, choose(group))
         statements.append(statement)
         buffers += own
@@ -38,6 +42,13 @@ def launch_groups(
     kept = [buffer for buffer in root_block(func).alloc_buffers if buffer in stored]
     root = s_tir.SBlock([], [], [], "root", sequence(statements), None, [*kept, *buffers])
     return func.with_body(s_tir.SBlockRealize([], True, root))
+
+
+def _touched(group: Group) -> set:
+    """Return the buffers in memory that a launch reads or writes."""
+    own = {buffer for part in group.parts for buffer in part.buffers}
+    read = {load.source for part in group.parts for value in part.values for load in loads(value)}
+    return (read - own) | group.stored
 
 
 def _written(group: Group, tiling: Tiling):

@@ -25,12 +25,17 @@ def unravel(axes: Sequence[Axis], position) -> dict:
 
 
 def unravel_lanes(axes: Sequence[Axis], flat: int, group, lanes: Lanes) -> dict:
-    """Unravel a position counted in vectors along the last ``flat`` axes, taken as one."""
+    """Unravel a position counted in vectors along the last ``flat`` axes, taken as one.
+
+    The last axis takes the whole position, and runs over its end, where several
+    are one: every access lies in memory in their order (`Group.flat`).
+    """
     outer, inner = axes[: len(axes) - flat], axes[len(axes) - flat :]
     dtype = str(group.ty.dtype)
     vectors = tirx.const(math.prod(axis.extent for axis in inner) // lanes.width, dtype)
     within = tirx.floormod(group, vectors) if outer else group
-    mapping = unravel(inner, within * tirx.const(lanes.width, dtype) + lanes.lane)
+    mapping = {axis.var: tirx.const(0, dtype) for axis in inner[:-1]}
+    mapping[inner[-1].var] = within * tirx.const(lanes.width, dtype) + lanes.lane
     if outer:
         mapping.update(unravel(outer, tirx.floordiv(group, vectors)))
     return mapping
