@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tvm
 
-from schedules.cuda.choices import TYPICAL_SMS, block_tiles, known, other_depths, warp_tiles
+from schedules.cuda.choices import block_tiles, known, other_depths, typical_sms, warp_tiles
 from schedules.cuda.contraction import Contraction, read_contraction
 from schedules.cuda.panels import prefers_k_last
 from schedules.cuda.vector_width import VECTOR_BYTES, itemsize
@@ -52,7 +52,7 @@ def contraction_steps(kernel: Kernel, target: tvm.target.Target, options: Option
     if kernel.kind == "depthwise":
         made += _by_result(product, options)
     elif _is_vector(product):
-        made += _by_row(product, options)
+        made += _by_row(product, arch, options)
     if options.tensorize != "off" and _fits_tensor_cores(product, arch):
         made += _on_tensor_cores(product, arch, options)[:_TENSOR_CORES]
     made += _on_plain_units(product, arch, options)[:_PLAIN]
@@ -74,7 +74,7 @@ def _by_result(product: Contraction, options: Options) -> list[tuple[Step, ...]]
     return [_shared_rows(product, tile, options) for tile in tiles]
 
 
-def _by_row(product: Contraction, options: Options) -> list[tuple[Step, ...]]:
+def _by_row(product: Contraction, arch: CudaArch, options: Options) -> list[tuple[Step, ...]]:
     """Return recipes in which several threads share the sum of each result."""
     widest = _lanes(product)
     depth, results = known(product.k.size), known(product.m.size) * known(product.n.size)
@@ -86,7 +86,7 @@ def _by_row(product: Contraction, options: Options) -> list[tuple[Step, ...]]:
     else:
         # Few results: more threads along k, so that all of the device takes part.
         groups = known(product.batch.size) * results // widest
-        rows = min(32, max(8, _power_up_to(max(1, groups // TYPICAL_SMS))))
+        rows = min(32, max(8, _power_up_to(max(1, groups // typical_sms(arch)))))
         threads = min(256 // rows, _power_up_to(max(1, depth // 4)))
         shares = [(threads, max(rows, 64 // threads)), (8, 32), (32, 8)]
         tiles = [TileRowThreads(threads=t, rows=r, lanes=widest, across=True, keep=False) for t, r in shares]

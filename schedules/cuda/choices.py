@@ -15,8 +15,8 @@ from .tile_blocks import ThreadTile
 from .tile_warps import Warps
 from .vector_width import itemsize
 
-TYPICAL_SMS = 108
-"""Multiprocessors of the device a choice is made for; the target does not say."""
+_SMS = {75: 40, 80: 108, 86: 84, 89: 142, 90: 132, 100: 148, 120: 170}
+"""Multiprocessors of a typical device by compute capability; the target does not say."""
 
 EXAMPLE_EXTENT = 256
 """Taken for an extent that is only known at run time."""
@@ -113,6 +113,11 @@ class WarpTile:
     parts: int = 1
 
 
+def typical_sms(arch: CudaArch) -> int:
+    """Return how many multiprocessors a device of an architecture usually has."""
+    return _SMS.get(arch.capability, _SMS[80])
+
+
 def block_tiles(product: Contraction, arch: CudaArch, stages: int) -> list[BlockTile]:
     """Return tiles for plain arithmetic, pipelined in up to ``stages`` stages."""
     lanes = max(1, min(4, PAD_BYTES // itemsize(product.accumulator)))
@@ -186,7 +191,7 @@ def _best_split(
         if known(product.k.size) < parts * tile.k * 4 or splittable(product.anchor, parts) is None:
             break
         results = known(product.batch.size) * known(product.m.size) * known(product.n.size)
-        traffic = 2 * parts * results * itemsize(product.accumulator) / (TYPICAL_SMS * _BYTES_PER_CYCLE)
+        traffic = 2 * parts * results * itemsize(product.accumulator) / (typical_sms(arch) * _BYTES_PER_CYCLE)
         cost = _SPLIT_GAIN * (_cost(product, arch, tile, load, rates, parts) + _LAUNCH_CYCLES + traffic)
         if cost < best:
             best, best_parts = cost, parts
@@ -202,7 +207,7 @@ def _cost(
         return math.inf
     rows, columns = known(product.m.size), known(product.n.size)
     blocks = parts * known(product.batch.size) * math.ceil(rows / tile.m) * math.ceil(columns / tile.n)
-    each = math.ceil(blocks / TYPICAL_SMS)
+    each = math.ceil(blocks / typical_sms(arch))
     depth = math.ceil(known(product.k.size) / parts / tile.k) * tile.k
     step = tile.m * tile.n / rates.multiplies
     step += (tile.m + tile.n) / rates.copies + load.reads / rates.reads
