@@ -30,7 +30,17 @@ from .vectorize_lanes import VectorizeLanes
 
 __all__ = ["CUDA_RECIPE_VERSION", "cuda_fallback", "cuda_steps"]
 
-CUDA_RECIPE_VERSION: dict[str, int] = {}
+CUDA_RECIPE_VERSION: dict[str, int] = {
+    "matmul": 1,
+    "conv": 1,
+    "depthwise": 1,
+    "pool": 1,
+    "reduce": 1,
+    "norm-softmax": 1,
+    "elementwise": 1,
+    "movement": 1,
+    "other": 1,
+}
 """The version of each kernel kind's recipes for CUDA targets."""
 
 _BLOCK = 256
