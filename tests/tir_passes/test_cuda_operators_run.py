@@ -12,6 +12,7 @@ from tests.tir_passes.operators import OPERATORS, OPTIONS, TARGET, assert_close
 from tir_passes.cuda_fallback import cuda_fallback
 from tir_passes.recipes import apply_recipe, finish, recipes
 from tvmpass.compile.cuda_source import emit_cuda
+from tvmpass.compile.cuda_toolchain import compile_units, find_nvcc
 from tvmpass.core.decision import Refusal
 from tvmpass.core.kernels import classify
 from tvmpass.testing.cuda_emulator import emulate
@@ -75,3 +76,16 @@ def test_the_fallback_is_right(name):
     made, _ = cuda_fallback(func, TARGET)
     arrays[-1] = np.full_like(arrays[-1], np.nan)
     assert close(emulate(emit_cuda(made, TARGET, "kernel"), arrays, orders=2).arrays[-1], expected)
+
+
+@pytest.mark.parametrize(
+    "name", ["add-half", "add-brain", "transpose", "argmax-long", "softmax", "layer-norm", "max-pool"]
+)
+def test_nvidia_compiles_it_without_spills(name):
+    func = OPERATORS[name].function()
+    ((recipe, source),) = sources(func, limit=1)
+    units = compile_units({name: source.source}, ("sm_80", "sm_90"), nvcc=find_nvcc())
+    for kernel, by_arch in units[name].resources.items():
+        for arch, used in by_arch.items():
+            assert used.spill_bytes == 0 and used.stack_bytes == 0, (recipe, kernel, arch)
+            assert used.registers <= 64, (recipe, kernel, arch)
