@@ -10,11 +10,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from schedules.cuda.contraction import read_contraction
 from schedules.cuda.frame import TileSize
 from schedules.cuda.tile_warps import Warps, tile_warps
 from schedules.cuda.wmma import DTYPES, SIDE
 from tir_passes.step import BAD_OPTION, NO_BLOCK, WRONG_KIND, Step
-from tir_passes.tiled_product import NOT_A_PRODUCT, NOT_HALF, check_multiples, check_product, operand_dtypes
+from tir_passes.tiled_product import (
+    NOT_A_PRODUCT,
+    NOT_HALF,
+    check_multiples,
+    check_product,
+    find_anchor,
+    operand_dtypes,
+)
 from tvmpass.core.cuda_arch import MAX_THREADS_PER_BLOCK, WARP
 
 
@@ -41,7 +49,8 @@ class TileWarps(Step):
             reason = f"{threads} threads are more than {MAX_THREADS_PER_BLOCK}"
             return BAD_OPTION(step=self.name, option="wm", value=self.wm, reason=reason)
         dtypes = operand_dtypes(schedule, kernel)
-        if len(set(dtypes)) != 1 or dtypes[0] not in DTYPES:
+        sums = read_contraction(find_anchor(schedule, kernel)).accumulator
+        if len(set(dtypes)) != 1 or dtypes[0] not in DTYPES or sums != "float32":
             return NOT_HALF(block=kernel.anchor, dtypes=" and ".join(dtypes))
         return None
 

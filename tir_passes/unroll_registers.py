@@ -17,4 +17,4 @@ class UnrollRegisters(Step):
     """Unroll every loop over a thread's or warp's own tile."""
 
     def rewrite(self, schedule, kernel):
-        unroll_tiles(schedule)
+        unroll_tiles(schedule, kernel.anchor or "")

@@ -12,6 +12,7 @@ from .vector_width import VECTOR_BYTES, itemsize, vector_width
 
 _SERIAL = int(tirx.ForKind.SERIAL)
 _TILE_LOOPS = ("mi", "nv", "nl", "fm", "fn", "f")
+_LONGEST = 64
 
 
 def vectorize_accesses(schedule: s_tir.Schedule, anchor: str, widest: int = VECTOR_BYTES) -> list[str]:
@@ -48,16 +49,23 @@ def pipeline_copies(schedule: s_tir.Schedule, anchor: str, stages: int, asynchro
         schedule.annotate(loop, "software_pipeline_async_stages", [0])
 
 
-def unroll_tiles(schedule: s_tir.Schedule) -> None:
-    """Unroll every loop over registers; the CUDA compiler writes the copies, not TVM."""
+def unroll_tiles(schedule: s_tir.Schedule, anchor: str) -> None:
+    """Unroll the loops over a product's registers; the CUDA compiler writes the copies, not TVM."""
     for nest in nests(schedule):
+        if not nest.name.startswith(anchor):
+            continue
         loops = schedule.get_loops(schedule.get_sblock(nest.name))
         first = True
         for loop, node in zip(loops, nest.loops):
-            name = node.loop_var.name.removesuffix("_init")
-            if name not in _TILE_LOOPS or int(node.kind) != _SERIAL or as_int(node.extent) == 1:
+            if not _is_tile_loop(node):
                 continue
             schedule.unroll(loop)
             if first:
                 schedule.annotate(loop, "pragma_unroll_explicit", 0)
             first = False
+
+
+def _is_tile_loop(loop) -> bool:
+    size = as_int(loop.extent)
+    named = loop.loop_var.name.removesuffix("_init") in _TILE_LOOPS
+    return named and int(loop.kind) == _SERIAL and size is not None and 1 < size <= _LONGEST
