@@ -23,6 +23,9 @@ _MOVE = frozenset(
     | {"mma_store", "mma_fill"}
 )
 TENSOR_CALLS = _MULTIPLY | _MOVE
+FRAGMENT = 256
+"""Results of one product of fragments, which a warp computes at once."""
+
 _ROW_BYTES = 16
 """What one of eight threads reads of a matrix row at a time."""
 

@@ -15,7 +15,7 @@ from tvmpass.core.cuda_arch import WARP
 
 from .cuda_lanes import Irregular, LaneReader
 from .cuda_launch import Launch
-from .cuda_tensor import tensor_call
+from .cuda_tensor import FRAGMENT, tensor_call
 from .operations import PARALLEL, SERIAL, THREAD, UNROLLED, VECTORIZED, Array, Loop, Work
 from .work import Walker
 
@@ -288,7 +288,9 @@ class LaunchWalker(Walker):
         elif scope == "local":
             launch.register_bytes += size
         else:  # fragments of tensor cores are spread over a warp
-            launch.register_bytes += size / WARP
+            launch.fragment_bytes += size / WARP
+            if scope == "wmma.accumulator":
+                launch.accumulators = max(launch.accumulators, math.prod(array.shape) / FRAGMENT)
 
     def _evaluate(self, call) -> None:
         raise NotImplementedError
