@@ -47,7 +47,7 @@ def cuda_fallback(func: tirx.PrimFunc, target: tvm.target.Target) -> tuple[tirx.
 def _choose(func: tirx.PrimFunc, target: tvm.target.Target) -> tuple[tirx.PrimFunc, str]:
     if _has_no_elements(func):
         return launch_nothing(func), "no elements to compute"
-    if launches_itself(func):
+    if launches_itself(func) and is_wholly_bound(func):
         return func, "TVM's own threads"
     if root_block(func) is not None:
         for name in (*_RULES.get(classify(func).kind, ()), "Fallback"):

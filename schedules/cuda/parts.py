@@ -134,10 +134,12 @@ def _around_reduction(every: Sequence[Stage], start: int, reducing: int) -> tupl
 
 def _injective(every: Sequence[Stage], start: int) -> tuple[Group, int] | None:
     first = every[start]
+    if first.store is None:
+        return None
     rows = _axes("row", [iv for iv in first.spatial if extent(iv) != 1])
     group = Group(rows, (), flat=_flat_rows(first))
     mapping = _identify(first.spatial, rows)
-    part = None if mapping is None or first.store is None else _part(first, mapping, group)
+    part = None if mapping is None else _part(first, mapping, group)
     if part is None:
         return None
     group.parts = [part]

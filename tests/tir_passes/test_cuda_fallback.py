@@ -11,8 +11,9 @@ from tvm.script import tirx as T
 from schedules.cuda.launch import is_wholly_bound, launches_itself
 from tests.tir_passes.cases import KERNELS, OPTIONS, SYMBOLIC, function, mean, tensor
 from tir_passes.cuda_fallback import cuda_fallback, lowers
-from tir_passes.recipes import finish
+from tir_passes.recipes import finish, recipes
 from tvmpass.compile.target import parse_target
+from tvmpass.core.kernels import classify
 from tvmpass.core.nest import walk_blocks
 
 TARGET = parse_target("cuda:sm_80,sm_90", 1)
@@ -62,6 +63,28 @@ def test_threads_of_others_are_left_alone():
     again, note = cuda_fallback(first, TARGET)
     assert note == "TVM's own threads"
     tvm.ir.assert_structural_equal(again, first)
+
+
+@T.prim_func(s_tir=True)
+def partly_bound(x: T.Buffer((64,), "float32"), y: T.Buffer((64,), "float32")):
+    doubled = T.sblock_alloc_buffer((64,))
+    for i in range(64):
+        with T.sblock("doubled"):
+            v = T.axis.spatial(64, i)
+            doubled[v] = x[v] * T.float32(2)
+    with T.sblock("launched"):
+        T.reads()
+        T.writes()
+        with T.launch_thread("blockIdx.x", 1):
+            thread = T.launch_thread("threadIdx.x", 64)
+            y[thread] = doubled[63 - thread]
+
+
+def test_what_threads_of_others_leave_out_is_launched_too():
+    assert launches_itself(partly_bound) and not is_wholly_bound(partly_bound)
+    assert recipes(classify(partly_bound), TARGET, OPTIONS) == []
+    made, note = cuda_fallback(partly_bound, TARGET)
+    assert note == "dlight Fallback" and is_wholly_bound(made)
 
 
 def test_nothing_to_compute_launches_nothing():
