@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import tvm
 from tvm import s_tir, tirx
 
 from schedules.cpu.loops import find_nest, nests
-from tvmpass.core.nest import as_int
+from tvmpass.core.nest import as_int, variables
 
 from .staging import panel_names, step_loop
 from .vector_width import VECTOR_BYTES, itemsize, vector_width
@@ -36,6 +37,11 @@ def vectorize_accesses(schedule: s_tir.Schedule, anchor: str, widest: int = VECT
 
 def _store_fits(nest, lanes: int) -> bool:
     """Is the store along its last iterator one vector, its guard the same for all of it?"""
+    analyzer = tvm.sym.Analyzer()
+    for loop in nest.loops:
+        analyzer.bind(loop.loop_var, tvm.ir.Range.from_min_extent(loop.min, loop.extent))
+    if nest.loops[-1].loop_var in variables(analyzer.simplify(nest.realize.predicate)):
+        return False
     block = nest.block
     return vector_width(block, block.iter_vars[-1].var, lanes, lanes) == lanes
 

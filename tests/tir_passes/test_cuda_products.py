@@ -86,6 +86,13 @@ def test_odd_extents_are_guarded_not_padded_in_memory():
     assert "< 37" in text and "< 53" in text and "cp_async_legacy_cg" not in text
 
 
+@pytest.mark.parametrize(("columns", "together"), [(130, False), (132, True)])
+def test_a_vector_is_stored_where_its_guard_holds_for_all_of_it(columns, together):
+    recipe = next(r for r in listed(product(1, columns, 64, "float32")) if "tile-blocks" in str(r))
+    stored = "*(float4*)(halved_ptr" in emitted(product(1, columns, 64, "float32"), recipe).source
+    assert stored is together
+
+
 def test_windows_of_aligned_channels_are_copied_asynchronously():
     text = emitted(conv(16, 16, 32, 64, 3, pad=1)).source
     assert "mma_sync(" in text and "cp_async_legacy_pred_cg_16_2_2(" in text
