@@ -46,14 +46,15 @@ _SPREAD = 0.01
 class SimulatedDevice:
     """The simulated device: nominal facts of a real one, and rates of its own.
 
-    ``base`` gives SM count, clock and the limits of the architecture.
+    ``base`` gives SM count, clock and the limits of the architecture.  The cliff
+    comes where more registers per thread no longer let an SM hold all its warps.
     """
 
     base: CudaDevice
     start_us: float = 0.4
     dram_gbps: float = 900.0
     l2_gbps: float = 1400.0
-    register_cliff: int = 40
+    register_cliff: int = 32
     shared_cliff: int = 24 << 10
     cliff: float = 4.0
 
