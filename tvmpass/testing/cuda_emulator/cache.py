@@ -6,7 +6,7 @@ import contextlib
 import functools
 import os
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +23,7 @@ def fetch(name: str, make: Callable[[Path], Any]) -> Path:
     use the folder at once.  Where it cannot be written a folder of this process
     takes its place.
     """
-    for folder in (_shared(), Path(_own().name)):
-        if folder is None:
-            continue
+    for folder in _folders():
         path = folder / name
         if path.exists():
             with contextlib.suppress(OSError):  # marks it as used; the folder may be read-only
@@ -48,9 +46,11 @@ def fetch(name: str, make: Callable[[Path], Any]) -> Path:
     raise OSError("no folder for temporary files can be written")
 
 
-def _shared() -> Path | None:
+def _folders() -> Iterator[Path]:
     settings = Settings.read()
-    return settings.cache_dir / "emulator" if settings.cache_size else None
+    if settings.cache_size:
+        yield settings.cache_dir / "emulator"
+    yield Path(_own().name)
 
 
 @functools.lru_cache(maxsize=1)
