@@ -22,6 +22,7 @@ from tvmpass.compile.compile_cache import CompileCache
 from tvmpass.compile.cuda_build import compile_cuda
 from tvmpass.compile.cuda_pack import BLOCK_SYMBOL, CUDA, LIBRARY, Module, embed, write_tree
 from tvmpass.compile.cuda_probe import probe
+from tvmpass.compile.cuda_toolchain import find_nvcc
 from tvmpass.core.errors import TvmpassError, last_line
 from tvmpass.cost.cuda_device import CudaDevice
 from tvmpass.cost.dataset import SIMULATED
@@ -64,8 +65,9 @@ class SimulatedRunner:
 class CudaRunner:
     """Times from a real device: kernels built as an artifact's, CUDA events around many calls.
 
-    ``prebuilt`` is a folder of libraries that `Prebuilder` wrote on a machine with
-    nvcc; a batch that is not in it is compiled here.
+    ``prebuilt`` is a folder of libraries that `Prebuilder` wrote; a batch that is
+    not in it is compiled here, or has no times where there is no nvcc.  Raises
+    `TvmpassError` where no device answers, or with neither nvcc nor ``prebuilt``.
     """
 
     device = "cuda"
@@ -73,6 +75,13 @@ class CudaRunner:
     def __init__(self, target: tvm.target.Target, prebuilt: Path | None = None):
         found = require_device()
         self.target, self.prebuilt = target, prebuilt
+        self.compiles = True
+        try:
+            find_nvcc()
+        except TvmpassError:
+            if prebuilt is None:
+                raise
+            self.compiles = False
         self.on = tvm.cuda(0)
         self.facts: dict[str, Any] = {"sms": int(self.on.multi_processor_count), "name": found.name}
         self.rng = np.random.default_rng(0)
@@ -83,8 +92,10 @@ class CudaRunner:
         path = None if self.prebuilt is None else self.prebuilt / f"{batch}.so"
         if path is not None and path.is_file():
             library = tvm.runtime.load_module(str(path))
-        else:
+        elif self.compiles:
             library = self._build({symbols[name]: function for name, function in kernels.items()}, batch)
+        else:
+            return {}
         found = {}
         for name, function in kernels.items():
             if library is not None and library.implements_function(symbols[name]):

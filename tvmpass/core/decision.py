@@ -51,8 +51,9 @@ class Refusal:
 class Estimate:
     """A predicted time in microseconds per execution, and where it came from.
 
-    ``source`` is ``always``, ``learned:<model id>``, ``analytic``, ``measured``
-    or ``abstained→analytic``.  ``low`` and ``high`` are mean minus and plus one
+    ``source`` is ``always``, ``learned:<model id>``, ``analytic`` (CUDA:
+    ``analytic (uncalibrated for this device)``), ``measured`` or
+    ``abstained→analytic``.  ``low`` and ``high`` are mean minus and plus one
     standard deviation of the ensemble (equal to the mean where there is none).
     """
 
