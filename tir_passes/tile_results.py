@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from tvm import s_tir
 
 from schedules.cuda.group import Tiling
-from schedules.cuda.launches import launch_groups, row_run, widest_lanes
+from schedules.cuda.launches import launch_groups, result_lanes
 from tir_passes.row_launches import NO_LAUNCHES, check_launches, check_power
 from tir_passes.step import BAD_OPTION, Step
 
@@ -34,7 +34,7 @@ class TileResults(Step):
 
     def rewrite(self, schedule, kernel):
         def choose(group):
-            lanes = widest_lanes(group, row_run(group), self.lanes)
+            lanes = result_lanes(group, self.lanes)
             return Tiling(threads=1, rows=self.threads, lanes=lanes, across=True)
 
         return s_tir.Schedule(launch_groups(schedule.mod["main"], choose))

@@ -16,7 +16,14 @@ from dataclasses import dataclass
 from tvm import s_tir
 
 from schedules.cuda.group import Tiling
-from schedules.cuda.launches import column_run, launch_groups, row_run, runs_across, widest_lanes
+from schedules.cuda.launches import (
+    column_run,
+    launch_groups,
+    result_lanes,
+    row_run,
+    runs_across,
+    widest_lanes,
+)
 from tir_passes.row_launches import NO_LAUNCHES, check_block, check_launches, check_power
 from tir_passes.step import BAD_OPTION, Step
 from tvmpass.core.cuda_arch import WARP
@@ -51,7 +58,7 @@ class TileRowThreads(Step):
 
     def _tiling(self, group) -> Tiling:
         if not group.reduces:
-            lanes = widest_lanes(group, row_run(group), self.lanes)
+            lanes = result_lanes(group, self.lanes)
             return Tiling(threads=1, rows=_THREADS, lanes=lanes, across=True)
         if self.splits > 1 and runs_across(group) != self.across:
             # The launch that joins the parts: rows lie together in them.

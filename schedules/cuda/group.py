@@ -44,8 +44,9 @@ class Tiling:
 class Launch:
     """Writes the code of one group of parts."""
 
-    def __init__(self, group: Group, tiling: Tiling):
-        self.group, self.tiling = group, tiling
+    def __init__(self, group: Group, tiling: Tiling, first_row: int = 0, rows: int | None = None):
+        """Take ``rows`` rows from ``first_row`` on, by default all."""
+        self.group, self.tiling, self.first_row = group, tiling, first_row
         axes = [*group.rows, *group.columns]
         self.dtype = str(axes[0].var.ty.dtype) if axes else "int32"
         self.block, self.x, self.y = (tirx.Var(name, self.dtype) for name in ("block", "tx", "ty"))
@@ -63,12 +64,15 @@ class Launch:
         keeps = tiling.keep and not tiling.across and isinstance(self.steps, int)
         self.passes = plan_passes(group, keeps)
         row_width = tiling.lanes if tiling.across else 1
-        self.row_count = product([axis.size for axis in group.rows])
+        self.row_count = product([axis.size for axis in group.rows]) if rows is None else rows
         self.row_groups = ceil_div(self.row_count, row_width)
 
-    def statement(self):
-        """Return the launch: loops bound to blocks and threads around all parts."""
-        statements = [s for part in self.passes.parts for s in self._write(part)]
+    def statements(self) -> list:
+        """Return what a thread does."""
+        return [s for part in self.passes.parts for s in self._write(part)]
+
+    def bound(self, statements: list):
+        """Return ``statements`` in loops bound to this launch's blocks and threads."""
         # threadIdx.x runs fastest: along columns, or along rows.
         sizes = (self.tiling.threads, self.tiling.rows)
         size_x, size_y = sizes[::-1] if self.tiling.across else sizes
@@ -105,9 +109,9 @@ class Launch:
     def _row_values(self) -> dict:
         """Map row variables to this thread's row, in vectors along the last."""
         axes, group = self.group.rows, self.row_group
-        if not self.tiling.across or self.tiling.lanes == 1:
+        if not self.tiling.across or (self.tiling.lanes == 1 and not self.first_row):
             return unravel(axes, group)
-        return unravel_lanes(axes, self.group.flat, group, self.lanes)
+        return unravel_lanes(axes, self.group.flat, group, self.lanes, self.first_row)
 
     def _column_values(self) -> dict:
         group = self._column_group()

@@ -17,6 +17,9 @@ from .launch import sequence
 from .parts import REDUCE, Group, read_groups
 from .split import split_reduction
 
+_WORTH_A_REST = 4096
+"""Results from which on vectors pay even where a rest has to be computed after them."""
+
 
 def launch_groups(
     func: tirx.PrimFunc, choose: Callable[[Group], Tiling], splits: int = 1
@@ -58,11 +61,29 @@ def _written(group: Group, tiling: Tiling):
     had better read neighbouring ones.
     """
     while True:
-        launch = Launch(group, tiling)
-        statement = launch.statement()
+        rest = _rest(group, tiling)
+        launch = Launch(group, tiling, rows=_full(group, rest))
+        statements = launch.statements()
         if tiling.lanes == 1 or not launch.scattered:
-            return statement, launch.buffers
+            break
         tiling = replace(tiling, lanes=tiling.lanes // 2)
+    buffers = launch.buffers
+    if rest:
+        last = Launch(group, replace(tiling, lanes=1), _full(group, rest) or 0, rest)
+        last.block, last.x, last.y = launch.block, launch.x, launch.y
+        statements += last.statements()
+        buffers = [*buffers, *last.buffers]
+    return launch.bound(statements), buffers
+
+
+def _full(group: Group, rest: int) -> int | None:
+    return (row_count(group) or 0) - rest if rest else None
+
+
+def _rest(group: Group, tiling: Tiling) -> int:
+    """Return how many rows are left when vectors take a tensor as one; threads take one each."""
+    count = row_count(group)
+    return count % tiling.lanes if count is not None and is_flat(group) and tiling.across else 0
 
 
 def _split(groups: list[Group], splits: int, buffers: list) -> list[Group]:
@@ -91,6 +112,23 @@ def widest_lanes(group: Group, size: int | None, limit: int) -> int:
     while lanes * 2 <= limit and size % (lanes * 2) == 0:
         lanes *= 2
     return lanes
+
+
+def is_flat(group: Group) -> bool:
+    """Does a launch without reductions take whole tensors in the order of memory?"""
+    return not group.reduces and 0 < len(group.rows) == group.flat
+
+
+def result_lanes(group: Group, limit: int) -> int:
+    """Return how many neighbouring results a thread may take, up to ``limit``.
+
+    A large tensor taken as one need not be divided evenly: what is left is
+    computed one by one.
+    """
+    even = widest_lanes(group, row_run(group), limit)
+    if is_flat(group) and (row_count(group) or 0) >= _WORTH_A_REST:
+        return widest_lanes(group, 1 << 30, limit)
+    return even
 
 
 def row_run(group: Group) -> int | None:

@@ -24,18 +24,21 @@ def unravel(axes: Sequence[Axis], position) -> dict:
     return mapping
 
 
-def unravel_lanes(axes: Sequence[Axis], flat: int, group, lanes: Lanes) -> dict:
+def unravel_lanes(axes: Sequence[Axis], flat: int, group, lanes: Lanes, first: int = 0) -> dict:
     """Unravel a position counted in vectors along the last ``flat`` axes, taken as one.
 
     The last axis takes the whole position, and runs over its end, where several
-    are one: every access lies in memory in their order (`Group.flat`).
+    are one: every access lies in memory in their order (`Group.flat`).  Positions
+    start at ``first``, which takes that all axes are one.
     """
     outer, inner = axes[: len(axes) - flat], axes[len(axes) - flat :]
     dtype = str(group.ty.dtype)
     vectors = tirx.const(math.prod(axis.extent for axis in inner) // lanes.width, dtype)
     within = tirx.floormod(group, vectors) if outer else group
     mapping = {axis.var: tirx.const(0, dtype) for axis in inner[:-1]}
-    mapping[inner[-1].var] = within * tirx.const(lanes.width, dtype) + lanes.lane
+    mapping[inner[-1].var] = within * tirx.const(lanes.width, dtype) + tirx.const(first, dtype)
+    if lanes.width > 1:
+        mapping[inner[-1].var] += lanes.lane
     if outer:
         mapping.update(unravel(outer, tirx.floordiv(group, vectors)))
     return mapping

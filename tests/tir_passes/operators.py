@@ -140,6 +140,8 @@ OPERATORS: dict[str, Case] = {
     "add-half": _case(_call("add"), np.add, "elementwise", (6, 40), (6, 40), dtype="float16"),
     "add-brain": _case(_call("add"), np.add, "elementwise", (6, 40), (40,), dtype="bfloat16"),
     "add-long": _case(_call("add"), np.add, "elementwise", (6, 40), (40,), dtype="int64"),
+    "add-rest": _case(_call("add"), np.add, "elementwise", (3, 1, 1431), (3, 1, 1431)),
+    "add-rest-half": _case(_call("add"), np.add, "elementwise", (5, 7, 131), (5, 7, 131), dtype="float16"),
     "maximum": _case(_call("maximum"), np.maximum, "elementwise", (3, 40), (3, 40)),
     "exp-scalar": _case(_call("exp"), np.exp, "elementwise", ()),
     "exp-half": _case(_call("exp"), np.exp, "elementwise", (3, 33), dtype="float16"),

@@ -64,6 +64,12 @@ def test_neighbours_are_loaded_as_vectors():
     assert "float4" not in text_of(OPERATORS["add-odd"].function()), "35 elements are no vectors"
 
 
+def test_what_vectors_leave_of_a_tensor_is_computed_one_by_one():
+    text = text_of(OPERATORS["add-rest"].function())
+    assert text.count("*(float4*)(x0_ptr") == 1 and "< 1073)" in text and "4292" in text
+    assert "*(uint4*)(x0_ptr" in text_of(OPERATORS["add-rest-half"].function())
+
+
 def test_truth_values_are_no_vectors():
     """TVM prints a vector of them with 16 bits each."""
     text = text_of(OPERATORS["where"].function())
