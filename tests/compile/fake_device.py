@@ -1,11 +1,13 @@
 """Build a model for CUDA and for the CPU; run both, the CUDA kernels in the emulator.
 
 Run as a script where the libraries of ``fake_cuda.c`` are on the loader's path:
-``fake_device.py [MODEL.onnx NAME:DIMS]``, a small network without a model.  TVM's own CUDA runtime loads the exported library, its virtual machine and host
+``fake_device.py [MODEL.onnx NAME:DIMS]``; a small network where no model is named.
+
+TVM's own CUDA runtime loads the exported library, its virtual machine and host
 code run as on a GPU, and each launch goes to the emulator, which gets the
 kernel's parameters as the driver would.  Prints the largest difference of the
-outputs as a share of their scale, and the launches, as JSON.  For a model the
-emulator checks bounds and alignment only, which is faster.
+outputs as a share of their scale, and the launches, as JSON.  For a named model
+the emulator checks bounds and alignment only, which is faster.
 """
 
 from __future__ import annotations
