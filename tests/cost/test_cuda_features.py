@@ -59,6 +59,14 @@ def test_a_column_read_wastes_seven_eighths_of_a_sector():
     assert found["wasted_bytes"] == pytest.approx(7 / 8 * found["load.bytes"], rel=1e-5)
 
 
+def test_a_flat_index_reaches_past_its_row():
+    """Schedules address a matrix as ``a[0, flat]``; all of it is touched, not one row."""
+    flat, plain = (
+        measure_cuda(f).launches[0].accesses for f in (kernels.flat_copy(512), kernels.unary(512, 512))
+    )
+    assert [a.unique_bytes for a in flat] == [a.unique_bytes for a in plain] == [4 * 512 * 512] * 2
+
+
 def test_a_gather_is_scattered():
     found = described(kernels.gather(4096, 100_000))
     assert found["scattered"] == pytest.approx(4096 / 32, rel=1e-5)

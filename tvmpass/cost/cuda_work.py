@@ -17,7 +17,7 @@ from tvm import s_tir, tirx
 
 from tvmpass.core.cuda_arch import WARP
 
-from .affine import Affine
+from .affine import IRREGULAR, Affine
 from .cuda_lanes import SECTOR_BYTES, WIDEST_BYTES, Irregular, conflicts, sectors
 from .cuda_launch import CudaWork, GlobalAccess
 from .cuda_tensor import TENSOR_CALLS, tensor_work
@@ -205,8 +205,7 @@ class _CudaWalker(LaunchWalker):
     def _global(
         self, buffer, array, steps, addresses, active, width: int, times: float, stored: bool
     ) -> None:
-        access = Access(tuple(zip(steps, array.shape)), array.item_bytes)
-        footprint = Footprint(access, SECTOR_BYTES)
+        footprint = Footprint(Access(self._dims(array, steps), array.item_bytes), SECTOR_BYTES)
         block_bytes = 0.0
         for depth in range(len(self.loops) - 1, self.outer - 1, -1):
             if not block_bytes and self.loops[depth].tag.startswith("block"):
@@ -226,6 +225,14 @@ class _CudaWalker(LaunchWalker):
         )  # fmt: skip
         if self.asynchronous and not stored:
             self.launch.async_bytes += times * lanes * width
+
+    def _dims(self, array: Array, steps: Sequence[Affine]) -> tuple[tuple[Affine, float], ...]:
+        """Return steps and extent per dimension; of a flat index that runs past its row, as one."""
+        if len(steps) > 1 and not any(steps[:-1]) and IRREGULAR not in steps[-1].values():
+            reach = sum(abs(step) * (self.extents[loop] - 1.0) for loop, step in steps[-1].items())
+            if reach >= array.shape[-1]:
+                return ((steps[-1], math.prod(array.shape)),)
+        return tuple(zip(steps, array.shape))
 
     # Calls that stand for instructions of a warp
 
