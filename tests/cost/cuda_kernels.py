@@ -51,6 +51,28 @@ def flat_copy(n: int):
     return copy
 
 
+def windowed(n: int, width: int):
+    """Weighted sums over a window, whose operands are copied to registers first."""
+    from tvm.script import tirx as T
+
+    @T.prim_func(s_tir=True, private=True)
+    def window(
+        a: T.Buffer((n + width,), "float32"), w: T.Buffer((width,), "float32"), b: T.Buffer((n,), "float32")
+    ):
+        part = T.alloc_buffer((1,), scope="local")
+        value = T.alloc_buffer((2,), scope="local")
+        for block in T.thread_binding(n // 64, thread="blockIdx.x"):
+            for tx in T.thread_binding(64, thread="threadIdx.x"):
+                part[0] = T.float32(0)
+                for step in T.unroll(width):
+                    value[0] = a[block * 64 + tx + step]
+                    value[1] = w[step]
+                    part[0] = part[0] + value[0] * value[1]
+                b[block * 64 + tx] = part[0]
+
+    return window
+
+
 def chain(n: int, fused: bool):
     """exp(2 * x + 1), in one launch or three."""
     a = te.placeholder((n,), name="a")

@@ -104,6 +104,12 @@ def test_a_product_in_shared_memory():
     assert staged["shared.requests"] == pytest.approx(256**3 / 32 * 2 / 4, rel=0.1)
 
 
+def test_what_is_staged_in_registers_is_computed_in_every_iteration():
+    """The loop over a window is unrolled, and no index of the update mentions it."""
+    found = described(kernels.windowed(256, 9))
+    assert found["fma"] == pytest.approx(256 * 9, rel=1e-5)
+
+
 def test_stages_multiply_shared_memory():
     one, three = described(kernels.product(256, True)), described(kernels.product(256, True, stages=3))
     assert three["shared_bytes"] == pytest.approx(3 * one["shared_bytes"], rel=1e-5)

@@ -20,8 +20,8 @@ _SCHEDULERS = 4.0
 _HIDING_WARPS = 16.0
 """Resident warps, of one independent instruction each, that keep an SM's arithmetic busy."""
 
-_OUTSTANDING = 2.0
-"""Loads that a warp has under way before it waits."""
+_OUTSTANDING = (2.0, 6.0)
+"""Loads that a warp has under way before it waits: at least, and with many independent results."""
 
 _SM_BYTES_PER_CLOCK = 64.0
 _SECTORS_PER_CLOCK = 4.0
@@ -111,9 +111,8 @@ def _memory_us(
     a: dict[str, np.ndarray], sms: np.ndarray, warps: np.ndarray, device: CudaDevice
 ) -> np.ndarray:
     """Return the time past L1: at the rate of the memory, or of what the warps keep under way."""
-    under_way = (
-        warps * 32.0 * np.clip(a["width"], 1.0, 16.0) * (_OUTSTANDING + np.clip(a["stages"] - 1.0, 0.0, 4.0))
-    )
+    loads = np.clip(1.0 + a["accumulators"], *_OUTSTANDING) + np.clip(a["stages"] - 1.0, 0.0, 4.0)
+    under_way = warps * 32.0 * np.clip(a["width"], 1.0, 16.0) * loads
     wide = np.maximum(a["coalescing"], 1.0 / 8.0)
     l2_rate = np.minimum(device.l2_gbps, sms * _SM_BYTES_PER_CLOCK * device.ghz)
     l2_rate = np.minimum(l2_rate, sms * under_way / wide / device.l2_latency_ns)

@@ -67,6 +67,7 @@ class LaunchWalker(Walker):
         self.nest = 1.0
         self.unrolled_from = 0
         self.dirty: dict[int, list[Loop]] = {}
+        self.written_in: dict[int, list[Loop]] = {}
 
     # Launches
 

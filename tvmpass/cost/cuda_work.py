@@ -101,13 +101,22 @@ class _CudaWalker(LaunchWalker):
         key = ("load", tvm_ffi.structural_hash(load))
         found = self.seen.get(key)
         if found is None:
-            mask = mask_of(steps)
+            mask = mask_of(steps) | self._renewed(hash(load.source))
             found = self.seen[key] = (len(self.seen) + 1, mask)
             self.read_here.add(hash(load.source))
             array.loaded = True
             if hash(load.source) != self.accumulator:
                 self._touch(load.source, array, load.indices, steps, mask, stored=False)
         return found
+
+    def _renewed(self, buffer: int) -> int:
+        """Return the loops of a thread, as bits, in each iteration of which a buffer is written anew."""
+        mask = 0
+        for depth, (mine, writers) in enumerate(zip(self.loops, self.written_in.get(buffer, ()))):
+            if mine is not writers:
+                break
+            mask |= (mine.kind != THREAD) << depth
+        return mask
 
     def _store(self, store) -> None:
         self._enter_statement()
@@ -120,6 +129,7 @@ class _CudaWalker(LaunchWalker):
         work.written = max(work.written, self.sizes.get(number, 1.0))
         array = self._array(store.buffer)
         array.stored = True
+        self.written_in[hash(store.buffer)] = list(self.loops)
         steps = [self.reader.read(index) for index in store.indices]
         kept = mask_of(steps)
         # An accumulator is kept in a register until the loops that it sums over are done.
@@ -250,7 +260,8 @@ class _CudaWalker(LaunchWalker):
 
     def _allreduce(self, call) -> None:
         """Shuffles within a warp, and where more than one reduces, shared memory between them."""
-        tags = {depth: self.loops[depth].extent for a in call.args for depth in self.reader.read(a)}
+        axes = [a for a in call.args if type(a) is tirx.Var]
+        tags = {depth: self.loops[depth].extent for a in axes for depth in self.reader.read(a)}
         lanes = math.prod(e for depth, e in tags.items() if self.loops[depth].kind == THREAD)
         times = self._times((1 << len(self.loops)) - 1)
         self.launch.shuffles += times * math.ceil(math.log2(max(2.0, min(lanes, WARP))))
