@@ -274,6 +274,9 @@ def _unique(name: str, taken: set[str]) -> str:
     return candidate
 
 
+_SORTS = ("relax.sort", "relax.argsort", "relax.topk")
+
+
 def lower(mod, target, options: Options):
     """Legalise, fuse each Primitive function to one PrimFunc, re-attach attributes."""
     mod = relax.transform.DeadCodeElimination()(mod)  # FuseTIR drops groups that nothing reads
@@ -282,10 +285,14 @@ def lower(mod, target, options: Options):
         for gv, f in mod.functions_items()
         if isinstance(f, relax.Function) and f.attrs and GROUP_ATTR in f.attrs
     }
+    legalizations = legalize_map(options, target)
     with target:
-        if target.kind.name == "cuda":  # sorts and scans that TVM has in a parallel form
+        if target.kind.name == "cuda":
+            # TVM has sorts and scans in a parallel form.  Its scans are left out: their threads
+            # read elements that others store, without a barrier between.
+            mod = relax.transform.LegalizeOps(legalizations, list(_SORTS))(mod)
             mod = relax.backend.DispatchSortScan()(mod)
-        mod = relax.transform.LegalizeOps(legalize_map(options, target))(mod)
+        mod = relax.transform.LegalizeOps(legalizations)(mod)
         mod = relax.transform.FuseTIR()(mod)
         mod = relax.transform.DeadCodeElimination()(mod)
     for name, identity in attrs.items():

@@ -19,6 +19,7 @@ from .legalize_index import indexing
 from .legalize_norm import normalisations
 from .legalize_pool import poolings
 from .legalize_reduce import reductions
+from .legalize_scan import scans
 
 
 def stock(operator: str) -> Legalize:
@@ -41,6 +42,8 @@ def legalize_map(options: Options, target) -> dict[str, Legalize]:
         **normalisations(),
         **indexing(stock),
     }
+    if target is not None and target.kind.name == "cuda":
+        made.update(scans())
     if not options.fast_math:
         made.update(nan_operators(stock))
     return {name: _or_stock(name, legalize) for name, legalize in made.items()}
