@@ -65,17 +65,15 @@ def cuda_steps(kernel: Kernel, target: tvm.target.Target, options: Options) -> l
 
 
 def _by_kind(kernel: Kernel) -> Iterable[tuple[Step, ...]]:
-    groups = read_groups(kernel.func)
-    reductions = [group for group in groups or () if group.reduces]
     if kernel.kind in ("elementwise", "movement"):
         for threads in (256, 128) if _may_cross(kernel) else ():
             yield (InlineProducers(), TileTranspose(threads=threads), UnrollLanes())
-        yield from _results(kernel)
-    elif kernel.kind == "pool":
-        yield from _results(kernel)
-    elif reductions:
-        yield from _rows(kernel, reductions[0])
-        yield from _results(kernel)
+    if kernel.kind not in ("elementwise", "movement", "pool"):
+        reduction = next((group for group in read_groups(kernel.func) or () if group.reduces), None)
+        if reduction is None:
+            return
+        yield from _rows(kernel, reduction)
+    yield from _results(kernel)
 
 
 def _may_cross(kernel: Kernel) -> bool:
