@@ -16,6 +16,7 @@ from tir_passes.recipes import apply_recipe, finish, parse_recipe, recipes
 from tvmpass.compile.cuda_source import emit_cuda
 from tvmpass.core.decision import Refusal
 from tvmpass.core.kernels import classify
+from tvmpass.core.nest import walk_blocks
 
 OURS = ("elementwise", "movement", "reduce", "norm-softmax", "pool")
 OTHERS = {name: make for name, (make, kind) in {**KERNELS, **SYMBOLIC}.items() if kind in OURS}
@@ -196,14 +197,35 @@ def test_annotations_need_launches(step):
     assert found.code == "not-tiled" and found.evidence["step"] == step.name
 
 
-def test_cheap_producers_are_inlined_and_costly_ones_are_not_repeated():
+def blocks_after_inlining(func) -> list[str]:
+    schedule = tir_passes.InlineProducers().apply(s_tir.Schedule(func), classify(func))
+    return [block.name_hint for block in walk_blocks(schedule.mod["main"])]
+
+
+def test_a_function_of_a_broadcast_operand_is_no_launch_of_its_own():
     x = tensor("x", 64)
     scaled = te.compute((64,), lambda i: x[i] * 2.0, name="scaled")
     costly = te.compute((64,), lambda i: tirx.exp(scaled[i]), name="costly")
     wide = te.compute((32, 64), lambda i, j: costly[j] + tirx.Cast("float32", i), name="wide")
-    func = function(x, wide)
-    schedule = tir_passes.InlineProducers().apply(s_tir.Schedule(func), classify(func))
-    script = schedule.mod.script()
-    assert 'T.sblock("scaled")' not in script and 'T.sblock("costly")' in script
-    made = made_by(recipes(classify(func), TARGET, OPTIONS)[0], func)
-    assert made.script().count('thread="blockIdx.x"') == 2
+    assert blocks_after_inlining(function(x, wide)) == ["wide"]
+
+
+def test_what_several_blocks_of_its_size_read_is_evaluated_once():
+    x = tensor("x", 64)
+    costly = te.compute((64,), lambda i: tirx.exp(x[i]), name="costly")
+    more = te.compute((64,), lambda i: tirx.tanh(costly[i]), name="more")
+    both = te.compute((64,), lambda i: costly[i] * more[i], name="both")
+    func = function(x, both)
+    assert "costly" in blocks_after_inlining(func)
+    assert text_of(func).count("expf(") == 4, "once per lane"
+
+
+def test_functions_are_not_evaluated_for_every_place_in_a_window():
+    x = tensor("x", 40)
+    costly = te.compute((40,), lambda i: tirx.exp(x[i]), name="costly")
+    k = te.reduce_axis((0, 30), "k")
+    window = te.compute((11,), lambda i: te.sum(costly[i + k], axis=k), name="window")
+    assert blocks_after_inlining(function(x, window)) == ["window"], "8 evaluations each"
+    k = te.reduce_axis((0, 20), "k")
+    window = te.compute((21, 40), lambda i, j: te.sum(costly[i + k] * x[j], axis=k), name="window")
+    assert blocks_after_inlining(function(x, window)) == ["costly", "window"]
