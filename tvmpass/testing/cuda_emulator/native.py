@@ -157,7 +157,8 @@ def _refusal(errors: str) -> TvmpassError:
     number = int(line.group(1)) if line else 0
     if name is not None:
         return Unmodelled(f"the emulator does not model {name.group(1)} (line {number})", number)
-    return Unmodelled(f"the emulator cannot compile the source: {first.strip()[:300]}", number)
+    text = first.partition("error: ")[2] or first.strip()
+    return Unmodelled(f"the emulator cannot compile the source: {text[:300]} (line {number})", number)
 
 
 def _key(text: str) -> str:
