@@ -9,6 +9,7 @@ import tvm
 import tvm_ffi
 from tvm import s_tir
 
+from schedules.cuda.lanes import VECTOR_BYTES, item_bytes
 from schedules.cuda.launches import column_run, row_count, runs_across
 from schedules.cuda.parts import Group, read_groups
 from schedules.cuda.split import can_split
@@ -91,14 +92,19 @@ def _is_sum_of_squares(kernel: Kernel) -> bool:
 
 
 def _results(kernel: Kernel) -> Iterable[tuple[Step, ...]]:
-    widest = 8 if any("16" in dtype for dtype in kernel.dtypes) else 4
-    for lanes, threads in ((widest, _BLOCK), (widest, 128), (widest // 2, _BLOCK), (1, _BLOCK)):
+    widest = VECTOR_BYTES // min(_sizes(kernel))
+    for lanes, threads in ((widest, _BLOCK), (widest, 128), (max(1, widest // 2), _BLOCK), (1, _BLOCK)):
         yield (
             InlineProducers(),
             TileResults(threads=threads, lanes=lanes),
             VectorizeLanes(),
             UnrollLanes(),
         )
+
+
+def _sizes(kernel: Kernel) -> list[int]:
+    """Return the bytes of the kernel's dtypes without truth values, which are no vectors."""
+    return [item_bytes(dtype) for dtype in kernel.dtypes if dtype != "bool"] or [VECTOR_BYTES]
 
 
 def _rows(kernel: Kernel, group: Group) -> Iterable[tuple[Step, ...]]:
@@ -123,7 +129,7 @@ def _row_tiles(kernel: Kernel, group: Group) -> Iterable[TileRowThreads]:
 
 
 def _whole_rows(kernel: Kernel, group: Group) -> Iterable[TileRowThreads]:
-    widest = 8 if all("16" in dtype for dtype in kernel.dtypes) else 4
+    widest = VECTOR_BYTES // max(_sizes(kernel))
     columns = column_run(group)
     if runs_across(group):
         steps = 256 if columns is None else columns

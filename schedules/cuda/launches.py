@@ -99,7 +99,8 @@ def _split(groups: list[Group], splits: int, buffers: list) -> list[Group]:
 def widest_lanes(group: Group, size: int | None, limit: int) -> int:
     """Return the largest power of two up to ``limit`` that divides ``size`` neighbours.
 
-    No access is wider than 16 bytes in the narrowest dtype that is stored or read.
+    No access is wider than 16 bytes in the narrowest dtype that is stored or
+    read, or 32 bytes in the widest.
     """
     if size is None:
         return 1
@@ -107,7 +108,7 @@ def widest_lanes(group: Group, size: int | None, limit: int) -> int:
     sizes += [
         item_bytes(str(load.ty.dtype)) for part in group.parts for v in part.values for load in loads(v)
     ]
-    limit = min(limit, VECTOR_BYTES // min(sizes, default=4))
+    limit = min(limit, VECTOR_BYTES // min(sizes, default=4), 2 * VECTOR_BYTES // max(sizes, default=4))
     lanes = 1
     while lanes * 2 <= limit and size % (lanes * 2) == 0:
         lanes *= 2

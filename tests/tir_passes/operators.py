@@ -147,6 +147,13 @@ OPERATORS: dict[str, Case] = {
     "exp-half": _case(_call("exp"), np.exp, "elementwise", (3, 33), dtype="float16"),
     "less": _case(_call("less"), np.less, "elementwise", (3, 40), (3, 40), dtype="float16"),
     "where": _case(_call("where"), np.where, "movement", ((3, 40), "bool"), (3, 40), (40,)),
+    "widen": _case(
+        _call("astype", "float32"), lambda x: x, "elementwise", (3, 64), dtype="float16"
+    ),
+    "widen-bytes": _case(
+        _call("astype", "float32"), lambda x: x, "elementwise", (3, 64), dtype="int8"
+    ),
+    "bytes": _case(_call("add"), np.add, "elementwise", (3, 64), (64,), dtype="int8"),
     "not": _case(_call("logical_not"), np.logical_not, "elementwise", (3, 40), dtype="bool"),
     "transpose": _case(
         _call("permute_dims", [0, 2, 1]), lambda x: x.transpose(0, 2, 1), "movement", (2, 40, 33)

@@ -229,3 +229,10 @@ def test_functions_are_not_evaluated_for_every_place_in_a_window():
     k = te.reduce_axis((0, 20), "k")
     window = te.compute((21, 40), lambda i, j: te.sum(costly[i + k] * x[j], axis=k), name="window")
     assert blocks_after_inlining(function(x, window)) == ["costly", "window"]
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+def test_no_listed_recipe_of_an_operator_is_refused(name):
+    func = OPERATORS[name].function()
+    for recipe in recipes(classify(func), TARGET, OPTIONS):
+        made_by(recipe, func)
