@@ -18,11 +18,13 @@ from tvm import tirx
 from tvmpass.core.nest import substitute
 
 from .lanes import Lanes, uniform_choices
-from .launch import COPY_LOOP, LANE_LOOP, STEP_LOOP, at_least_one, bind, ceil_div, sequence
+from .launch import COPY_LOOP, LANE_LOOP, STEP_LOOP, SWEEP_LOOP, at_least_one, bind, ceil_div, sequence
 from .parts import COLUMN, ROW, Group, Part
 from .passes import plan_passes
 from .positions import product, unravel, unravel_lanes
 from .threads import assign, combine_threads
+
+_FEW_STEPS = 8
 
 
 @dataclass(frozen=True)
@@ -262,7 +264,9 @@ class Launch:
         return tirx.For(var, self._const(0), self._const(self.tiling.lanes), tirx.ForKind.SERIAL, body)
 
     def _step_loop(self, body):
-        var = tirx.Var(STEP_LOOP, self.dtype)
+        # Elements that are held need every index known; otherwise few copies of the body are enough.
+        few = bool(self.passes.kept) or (isinstance(self.steps, int) and self.steps <= _FEW_STEPS)
+        var = tirx.Var(STEP_LOOP if few else SWEEP_LOOP, self.dtype)
         size = self._const(self.steps) if isinstance(self.steps, int) else self.steps
         body = substitute(body, {self.step: var})
         return tirx.For(var, self._const(0), size, tirx.ForKind.SERIAL, body)

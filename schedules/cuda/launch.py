@@ -16,6 +16,9 @@ THREADS = 256
 COPY_LOOP, LANE_LOOP, STEP_LOOP = "copy", "lane", "step"
 """Names of the loops over a thread's own elements that `vectorize-lanes` and `unroll-lanes` look for."""
 
+SWEEP_LOOP = "sweep"
+"""Name of a loop over many steps of a row, which stays for the CUDA compiler to unroll."""
+
 _THREAD_INDEX = 1
 
 
