@@ -127,7 +127,6 @@ def _describe(launch: Launch, device: CudaDevice) -> dict[str, float]:
     requests = sum(a.requests for a in launch.accesses)
     arch = device.arch
     fits = launch.occupancy(arch)
-    # What blocks have in common is moved once per block, unless it does not fit beside its neighbours.
     found |= {
         "launches": launch.repeats,
         "load.requests": sum(a.requests for a in loads),

@@ -85,7 +85,8 @@ class SimulatedDevice:
     def _slots(self, launch: Launch) -> float:
         slots = sum(_SLOTS.get(name, 1.0) * times for name, times in launch.work.counts.items())
         slots += launch.index_steps + _SLOTS["idiv"] * launch.index_divisions + 4.0 * launch.shuffles
-        slots += launch.mma / 16.0 + WARP * (launch.shared_passes + 2.0 * len(launch.accesses))
+        slots += launch.mma / 16.0 + WARP * launch.shared_passes
+        slots += 2.0 * WARP * sum(access.requests for access in launch.accesses)
         idle = launch.warps * WARP / launch.threads
         return slots * idle
 
