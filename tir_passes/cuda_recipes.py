@@ -132,10 +132,15 @@ def _whole_rows(kernel: Kernel, group: Group) -> Iterable[TileRowThreads]:
     widest = VECTOR_BYTES // max(_sizes(kernel))
     columns = column_run(group)
     if runs_across(group):
+        rows = row_count(group)
+        vectors = _BLOCK if rows is None else _power_from(-(-rows // widest))
         steps = 256 if columns is None else columns
-        best = min(32, _power_up_to(max(1, steps // 8)))
+        # Few rows leave threads for more parts of each, with fewer steps to wait for.
+        most, least = (64, 2) if vectors < 8 else (32, 2) if vectors < _BLOCK else (32, 8)
+        best = min(most, _BLOCK // min(vectors, 8), _power_up_to(max(1, steps // least)))
         for threads in (best, 8, 32, 1):
-            yield TileRowThreads(threads=threads, rows=_BLOCK // threads, lanes=widest, across=True)
+            rows_of_block = min(_BLOCK // threads, vectors)
+            yield TileRowThreads(threads=threads, rows=rows_of_block, lanes=widest, across=True)
         return
     vectors = 256 if columns is None else -(-columns // widest)
     warp = min(WARP, _power_from(vectors))
