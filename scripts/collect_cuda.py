@@ -100,8 +100,7 @@ def main() -> int:
 
 def run(arguments: argparse.Namespace) -> int:
     if arguments.prebuild is not None:
-        collector = make_collector("none", arguments.target, arguments.prebuild)
-        collect(collector, None, arguments)
+        collect(make_collector("none", arguments.target, arguments.prebuild), None, arguments)
         return 0
     name = arguments.target
     if arguments.device == "cuda":
@@ -113,9 +112,11 @@ def run(arguments: argparse.Namespace) -> int:
     runner = make_runner(*given)
     head = header(device_class(target, 1), tvm.__version__, VERSION, device=runner.device, host=runner.facts)
     # A failed launch spoils the whole process for a real device; the simulation cannot fail so.
-    collector: Batches = make_collector(*given)
+    collector: Batches
     if arguments.device == "cuda":
         collector = Worker(make_collector, given, BATCH_SECONDS)
+    else:
+        collector = make_collector(*given)
     with open(out, "w", encoding="utf-8") as stream:
         stream.write(json.dumps(head) + "\n")
         collect(collector, stream, arguments)
