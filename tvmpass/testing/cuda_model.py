@@ -78,7 +78,9 @@ def _without_kernels(mod, names: Mapping[str, str]):
         args = list(value.args[1].fields)
         if len(value.args) > 2:
             args += [relax.prim_value(number) for number in value.args[2].values]
-        return relax.call_dps_packed(names[value.args[0].name_hint], args, value.ty_args[0])
+        made = value.ty_args[0]
+        outputs = list(made.fields) if isinstance(made, relax.TupleType) else made
+        return relax.call_dps_packed(names[value.args[0].name_hint], args, outputs)
 
     result = tvm.IRModule(attrs=mod.attrs)
     for variable, function in mod.functions_items():
