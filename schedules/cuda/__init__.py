@@ -1,4 +1,6 @@
-"""Schedules for CUDA devices: plain functions on a `tvm.s_tir.Schedule`, no search.
+"""Schedules for CUDA devices: plain functions, no search.
 
-They are given block names and numbers, and bind loops to blocks and threads.
+Those of products change a `tvm.s_tir.Schedule` block by block; all others write a
+kernel anew as launches over rows (`parts`, `group`), because what threads share
+by shuffles and keep in registers cannot be said in schedule primitives.
 """

@@ -86,10 +86,10 @@ class _Tile:
         self.buffers: dict[Any, Any] = {}
         for load in crossing.loads:
             if not any(tvm_ffi.structural_equal(load, known) for known in self.buffers):
-                size = str(load.ty.dtype)
-                pitch = self.along + max(1, _BANK_BYTES // item_bytes(size))
+                dtype = str(load.ty.dtype)
+                pitch = self.along + max(1, _BANK_BYTES // item_bytes(dtype))
                 self.buffers[load] = tirx.decl_buffer(
-                    [self.across * pitch], size, load.source.name + "_tile", scope="shared"
+                    [self.across * pitch], dtype, load.source.name + "_tile", scope="shared"
                 )
 
     def _const(self, value: int):
