@@ -34,8 +34,8 @@ def point(bench: Bench) -> Verdict:
     )
     results = {**families, **whole, **mutated}
     faults = [f"{name}: {r.get('error') or r['faults']}" for name, r in results.items() if bad(r)]
-    texts = [_families_text(families), _model_text(whole), cuda_mutations.summary(mutated)]
-    good = not faults and cuda_mutations.share_caught(mutated) >= CAUGHT
+    texts = [_families_text(families), _model_text(whole), cuda_mutations.summary(mutated) if mutated else ""]
+    good = not faults and (not mutated or cuda_mutations.share_caught(mutated) >= CAUGHT)
     return Verdict(good, "; ".join([*faults, *filter(None, texts)])[:2000], results)
 
 
