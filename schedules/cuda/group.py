@@ -137,10 +137,11 @@ class Launch:
         body = self._computed(part.values, width, lambda values: [tirx.BufferStore(result, values[0], [at])])
         guard = self._row_guard()
         statements = [tirx.IfThenElse(guard, sequence(body), None)]
-        return statements + self._stored(part, result, at, width, guard, one_thread=True)
+        return statements + self._stored(part, result, at, width, guard)
 
-    def _stored(self, part: Part, result, at, width: int, guard, one_thread: bool) -> list:
-        if one_thread and self.tiling.threads > 1:
+    def _stored(self, part: Part, result, at, width: int, guard) -> list:
+        """Return stores of a row's results that others read, by one thread of the row."""
+        if self.tiling.threads > 1:
             guard = tirx.all(guard, tirx.EQ(self.thread_of_row, self._const(0)))
         made = []
         for number, buffer in enumerate(part.buffers):
@@ -191,12 +192,12 @@ class Launch:
                 left = [tirx.BufferLoad(a, [self._const(0)]) for a in accumulators]
                 right = [tirx.BufferLoad(a, [self._const(other)]) for a in accumulators]
                 statements += assign(accumulators, self._const(0), reducer.combine(left, right))
-        statements += combine_threads(self, reducer, accumulators, part.name)
+        statements += combine_threads(self, reducer, accumulators)
         for buffer, accumulator in zip(part.buffers, accumulators):
             self.known[buffer] = accumulator
         rows = width if self.tiling.across else 1
         at = self.lanes.lane if rows > 1 else self._const(0)
-        return statements + self._stored(part, accumulators, at, rows, self._row_guard(), one_thread=True)
+        return statements + self._stored(part, accumulators, at, rows, self._row_guard())
 
     # Pieces
 

@@ -17,7 +17,7 @@ _SHUFFLED = ("float32", "float64", "int32", "int64", "uint32", "uint64")
 """What a warp exchanges as it is; other dtypes travel as 32 bits."""
 
 
-def combine_threads(launch, reducer, accumulators, name: str) -> list:
+def combine_threads(launch, reducer, accumulators) -> list:
     """Return code after which every thread of a row holds the row's reduction.
 
     All threads of a block have to run it.
@@ -26,10 +26,10 @@ def combine_threads(launch, reducer, accumulators, name: str) -> list:
     if tiling.threads == 1:
         return []
     if tiling.across:
-        return _through_shared(launch, reducer, accumulators, name)
+        return _through_shared(launch, reducer, accumulators)
     statements = _within_warp(launch, reducer, accumulators)
     if tiling.threads > WARP:
-        statements += _between_warps(launch, reducer, accumulators, name)
+        statements += _between_warps(launch, reducer, accumulators)
     return statements
 
 
@@ -60,7 +60,7 @@ def _received(value, offset: int):
     return made if wide == dtype else tirx.Cast(dtype, made)
 
 
-def _between_warps(launch, reducer, accumulators, name: str) -> list:
+def _between_warps(launch, reducer, accumulators) -> list:
     """Combine one value per warp; the block works on one row."""
     warps = launch.tiling.threads // WARP
     shared = [launch._buffer(a, warps, "_warps", "shared") for a in accumulators]
@@ -80,7 +80,7 @@ def _between_warps(launch, reducer, accumulators, name: str) -> list:
     return statements
 
 
-def _through_shared(launch, reducer, accumulators, name: str) -> list:
+def _through_shared(launch, reducer, accumulators) -> list:
     """Combine the threads of a row where neighbouring threads take neighbouring rows."""
     tiling = launch.tiling
     lanes, rows = tiling.lanes, tiling.rows
