@@ -13,6 +13,9 @@ from .contraction import flat_offset
 VECTOR_BYTES = 16
 """The widest load and store of one thread, and the widest asynchronous copy."""
 
+_FIRST_STEPS = (1, 2)
+"""Step numbers to try in place of a variable; 0 is the easiest and always fits."""
+
 _COMPARISONS = ("LT", "LE", "GT", "GE", "EQ", "NE")
 
 
@@ -59,8 +62,16 @@ def _fits(block, var, extent: int, width: int) -> bool:
     # TVM's CUDA printer has vectors of 16 bits per truth value.
     if any(str(place.ty.dtype) == "bool" for place in places):
         return False
-    if not all(walks(flat_offset(place)) for place in places):
+    offsets = [flat_offset(place) for place in places]
+    if not all(map(walks, offsets)):
         return False
+    # A pipeline puts numbers for the step in its first copies: what TVM simplifies to
+    # neighbours for a variable, it need not for a number, and prints what no compiler takes.
+    others = [iv.var for iv in block.iter_vars if not iv.var.same_as(var) and as_int(iv.dom.extent) != 1]
+    for step in _FIRST_STEPS:
+        fixed = {other: tirx.const(step, other.ty.dtype) for other in others}
+        if not all(walks(substitute(offset, fixed)) for offset in offsets):
+            return False
     return all(
         lane not in variables(analyzer.simplify(substitute(condition, there)))
         for condition in _conditions(store.value)

@@ -54,5 +54,7 @@ def test_a_kernel_with_several_outputs():
     mod = graph(lambda x: tuple(relax.TupleGetItem(R.split(x, [2, 5], 1), i) for i in range(3)), ((3, 9),))
     x = np.random.default_rng(2).standard_normal((3, 9)).astype("float32")
     lowered, _ = tvmpass.optimize(mod, "cuda:sm_80")
-    for part, found in zip(np.split(x, [2, 5], 1), emulate_model(lowered, "cuda:sm_80", {"x": x}), strict=True):
+    for part, found in zip(
+        np.split(x, [2, 5], 1), emulate_model(lowered, "cuda:sm_80", {"x": x}), strict=True
+    ):
         np.testing.assert_array_equal(found, part)
