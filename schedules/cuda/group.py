@@ -180,7 +180,8 @@ class Launch:
 
         def accumulate(values):
             held = [tirx.BufferLoad(a, [lane]) for a in accumulators]
-            return assign(accumulators, lane, reducer.combine(held, values))
+            binds, elements = reducer.bind_elements(values)
+            return [*binds, *assign(accumulators, lane, reducer.combine(held, elements))]
 
         body = self._computed(part.values, width, accumulate)
         guard = tirx.all(self._row_guard(), self._column_group() < self.column_groups)

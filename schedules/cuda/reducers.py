@@ -36,6 +36,23 @@ class Reducer:
         mapping = dict(zip(self.left, left)) | dict(zip(self.right, right))
         return [substitute(result, mapping) for result in self.results]
 
+    def bind_elements(self, values) -> tuple[list, list]:
+        """Return statements that evaluate what `combine` uses more than once, and the elements to use."""
+        binds, elements = [], []
+        for variable, value in zip(self.right, values):
+            if self._uses(variable) > 1:
+                element = tirx.Var("element", str(value.ty.dtype))
+                binds.append(tirx.Bind(element, value))
+                value = element
+            elements.append(value)
+        return binds, elements
+
+    def _uses(self, variable) -> int:
+        found: list = []
+        for result in self.results:
+            tvm_ffi.structural_walk(result, [(tirx.Var, found.append)])
+        return sum(var.same_as(variable) for var in found)
+
 
 def read_reducer(stage: Stage) -> tuple[tuple[Any, ...], Reducer] | None:
     """Return the buffers a reduction writes and its reducer, None for another form."""
