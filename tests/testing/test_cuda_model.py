@@ -58,3 +58,13 @@ def test_a_kernel_with_several_outputs():
         np.split(x, [2, 5], 1), emulate_model(lowered, "cuda:sm_80", {"x": x}), strict=True
     ):
         np.testing.assert_array_equal(found, part)
+
+
+def test_remainders_of_half_floats():
+    mod = graph(R.mod, ((9,), "float16"), ((9,), "float16"))
+    x = np.array([-4.3, 7.2, 5.0, 4.3, -7.2, 8.0, 6e4, np.inf, 1.0], "float16")
+    y = np.array([2.1, -3.4, 8.0, -2.1, 3.4, 5.0, 0.37, 3.0, 0.0], "float16")
+    lowered, _ = tvmpass.optimize(mod, "cuda:sm_80")
+    (found,) = emulate_model(lowered, "cuda:sm_80", {"x": x, "y": y})
+    with np.errstate(invalid="ignore"):
+        np.testing.assert_array_equal(found, np.fmod(x, y))

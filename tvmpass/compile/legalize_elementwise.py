@@ -271,6 +271,25 @@ def _with_zero(name: str, stock: Legalize) -> Legalize:
     return legalize
 
 
+def _half_remainder(stock: Legalize) -> Legalize:
+    """Take remainders of 16-bit floats in float32, where they are exact: CUDA has no others."""
+
+    def legalize(bb, call):
+        dtype = str(call.ty.dtype)
+        if dtype not in ("float16", "bfloat16"):
+            return stock(bb, call)
+
+        def scalar(a, b):
+            remainder = tirx.truncmod(tirx.Cast("float32", a), tirx.Cast("float32", b))
+            return tirx.Cast(dtype, remainder)
+
+        return bb.call_te(
+            lambda a, b: broadcast(scalar, a, b, name="T_mod"), *call.args, primfunc_name_hint="mod"
+        )
+
+    return legalize
+
+
 def _shift(shift, name: str) -> Legalize:
     """Shift by the width or more gives 0 (the sign, to the right), never a wild value."""
 
@@ -300,7 +319,7 @@ def safe_operators(stock: Callable[[str], Legalize]) -> dict[str, Legalize]:
         "relax.multiply": _with_zero("multiply", stock("relax.multiply")),
         "relax.divide": _with_zero("divide", _guarded(tirx.truncdiv, "divide", stock("relax.divide"))),
         "relax.floor_divide": _guarded(tirx.floordiv, "floor_divide", stock("relax.floor_divide")),
-        "relax.mod": _guarded(tirx.truncmod, "mod", stock("relax.mod")),
+        "relax.mod": _guarded(tirx.truncmod, "mod", _half_remainder(stock("relax.mod"))),
         "relax.floor_mod": _guarded(tirx.floormod, "floor_mod", stock("relax.floor_mod")),
         "relax.left_shift": _shift(lambda a, b: a << b, "left_shift"),
         "relax.right_shift": _shift(lambda a, b: a >> b, "right_shift"),
