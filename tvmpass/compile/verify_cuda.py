@@ -18,8 +18,8 @@ from tvmpass.core.options import Options
 
 from .cuda_source import emit_cuda
 from .target import parse_target
-from .verify_inputs import difference, draw_array
-from .verify_numeric import KERNEL_WRONG, MAX_SCALAR_OPS, NumericVerifier, kernel_work, static_shapes
+from .verify_inputs import difference
+from .verify_numeric import KERNEL_WRONG, NumericVerifier
 
 SAMPLED_BLOCKS = 6
 """Of a big grid: its corners and last block, the others drawn."""
@@ -40,12 +40,8 @@ class CudaVerifier(NumericVerifier):
     def _kernel(self, function: tirx.PrimFunc, scheduled: tirx.PrimFunc) -> Refusal | None:
         from tvmpass.testing.cuda_emulator import EmulationError, Unmodelled, emulate
 
-        shapes = static_shapes(function)
+        shapes = self.checkable_shapes(function)
         if shapes is None:
-            self.skip("a kernel with symbolic dims, alone")
-            return None
-        if kernel_work(function) > MAX_SCALAR_OPS:
-            self.skip("a kernel above the bound on scalar operations")
             return None
         try:
             source = emit_cuda(scheduled, self.device_target, "kernel")
@@ -53,9 +49,7 @@ class CudaVerifier(NumericVerifier):
         except Exception as error:  # TVM raises several classes
             self.skip(last_line(error))
             return None
-        for name in ("normal", "special"):
-            rng = [np.random.default_rng([self.options.seed, k]) for k in range(len(shapes))]
-            drawn = [draw_array(s, str(p.ty.dtype), r, name) for s, p, r in zip(shapes, function.params, rng)]
+        for name, drawn in self.drawn(function, shapes):
             expected = reference([a.copy() for a in drawn])
             try:
                 found = emulate(source, drawn, orders=ORDERS, sample_blocks=SAMPLED_BLOCKS)

@@ -9,7 +9,7 @@ and the model against its unoptimised form.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -133,6 +133,21 @@ class NumericVerifier:
         return self._memo[key]
 
     def _kernel(self, function: tirx.PrimFunc, scheduled: tirx.PrimFunc) -> Refusal | None:
+        shapes = self.checkable_shapes(function)
+        if shapes is None:
+            return None
+        finished = finish(function, self.target, self.options)
+        runs = [self._kernel_runner(f) for f in (finished, scheduled)]
+        for name, drawn in self.drawn(function, shapes):
+            results = [run([a.copy() for a in drawn]) for run in runs]
+            gap = difference(results[0], results[1], loose=False)
+            if gap is not None:
+                return KERNEL_WRONG(inputs=name, difference=gap)
+        self.checked += 1
+        return None
+
+    def checkable_shapes(self, function: tirx.PrimFunc) -> list[list[int]] | None:
+        """Return the shapes to draw a kernel's arrays in; None, with the reason kept, where it is not run."""
         shapes = static_shapes(function)
         if shapes is None:
             self.skip("a kernel with symbolic dims, alone")
@@ -140,17 +155,14 @@ class NumericVerifier:
         if kernel_work(function) > MAX_SCALAR_OPS:
             self.skip("a kernel above the bound on scalar operations")
             return None
-        finished = finish(function, self.target, self.options)
-        runs = [self._kernel_runner(f) for f in (finished, scheduled)]
+        return shapes
+
+    def drawn(self, function: tirx.PrimFunc, shapes) -> Iterator[tuple[str, list[np.ndarray]]]:
+        """Draw named sets of a kernel's arrays, outputs included."""
         for name in ("normal", "special"):
             rng = [np.random.default_rng([self.options.seed, k]) for k in range(len(shapes))]
-            drawn = [draw_array(s, str(p.ty.dtype), r, name) for s, p, r in zip(shapes, function.params, rng)]
-            results = [run([a.copy() for a in drawn]) for run in runs]
-            gap = difference(results[0], results[1], loose=False)
-            if gap is not None:
-                return KERNEL_WRONG(inputs=name, difference=gap)
-        self.checked += 1
-        return None
+            dtypes = [str(p.ty.dtype) for p in function.params]
+            yield name, [draw_array(s, d, r, name) for s, d, r in zip(shapes, dtypes, rng)]
 
     def packed(self, site: Site, function: tirx.PrimFunc, packing) -> Refusal | None:
         """Compare a kernel on the site's weight with its packed form on the packed weight."""
