@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 from tvm import relax
 
 import tvmpass
+from tvmpass.testing.cuda_emulator import EmulationError
 from tvmpass.testing.cuda_model import emulate_model
 from tvmpass.testing.graphs import graph
 
@@ -68,3 +71,20 @@ def test_remainders_of_half_floats():
     (found,) = emulate_model(lowered, "cuda:sm_80", {"x": x, "y": y})
     with np.errstate(invalid="ignore"):
         np.testing.assert_array_equal(found, np.fmod(x, y))
+
+
+def test_a_fault_of_a_kernel_is_raised_as_such(monkeypatch):
+    from tvmpass.testing import cuda_model
+
+    emit = cuda_model.emit_cuda
+
+    def without_barriers(func, target, name):
+        made = emit(func, target, name)
+        return dataclasses.replace(made, source=made.source.replace("__syncthreads();", ""))
+
+    monkeypatch.setattr(cuda_model, "emit_cuda", without_barriers)
+    mod = graph(R.matmul, ((32, 32),), ((32, 32),))
+    lowered, _ = tvmpass.optimize(mod, "cuda:sm_80")
+    x = np.ones((32, 32), "float32")
+    with pytest.raises(EmulationError, match="uninitialised|no barrier"):
+        emulate_model(lowered, "cuda:sm_80", {"x": x, "y": x})

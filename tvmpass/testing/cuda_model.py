@@ -21,7 +21,7 @@ from tvmpass.compile.target import parse_target
 from tvmpass.core.rebuild import map_values
 from tvmpass.core.site import op_name
 
-from .cuda_emulator import emulate
+from .cuda_emulator import EmulationError, emulate
 
 _NUMBERS = itertools.count()
 
@@ -34,8 +34,9 @@ def emulate_model(mod, target: Any, inputs: Mapping[str, np.ndarray], *, orders:
     for a kernel that misbehaves.
     """
     resolved = parse_target(target, 1)
+    faults: list[EmulationError] = []
     names = {
-        variable.name_hint: _register(variable.name_hint, function, resolved, orders)
+        variable.name_hint: _register(variable.name_hint, function, resolved, orders, faults)
         for variable, function in mod.functions_items()
         if isinstance(function, tirx.PrimFunc)
     }
@@ -43,13 +44,21 @@ def emulate_model(mod, target: Any, inputs: Mapping[str, np.ndarray], *, orders:
         executable = compile_vm(_without_kernels(mod, names), parse_target("llvm", 1))
         arguments = [tvm.runtime.tensor(np.asarray(inputs[p.name])) for p in mod["main"].params]
         return flatten(relax.VirtualMachine(executable, tvm.cpu())["main"](*arguments))
+    except RuntimeError as error:
+        # On its way through TVM an exception of a callback loses its class.
+        raise faults[0] if faults else error from None
     finally:
         for name in names.values():
             tvm_ffi.registry.remove_global_func(name)
 
 
-def _register(kernel: str, function: tirx.PrimFunc, target: tvm.target.Target, orders: int) -> str:
-    """Make a packed function that emulates a kernel; return its global name."""
+def _register(
+    kernel: str, function: tirx.PrimFunc, target: tvm.target.Target, orders: int, faults: list[EmulationError]
+) -> str:
+    """Make a packed function that emulates a kernel; return its global name.
+
+    What the kernel does wrong goes to ``faults``.
+    """
     source = emit_cuda(function, target, kernel)
     tensors = sum(tirx.buffer.is_buffer_var(p) for p in function.params)
     name = f"tvmpass.emulated.{next(_NUMBERS)}.{kernel}"
@@ -61,7 +70,11 @@ def _register(kernel: str, function: tirx.PrimFunc, target: tvm.target.Target, o
         if len(given) != tensors:
             raise ValueError(f"{kernel} takes {tensors} tensors, {len(given)} were given")
         arrays = [tensor.numpy() for tensor in given]
-        result = emulate(source, [*arrays, *scalars], orders=orders)
+        try:
+            result = emulate(source, [*arrays, *scalars], orders=orders)
+        except EmulationError as error:
+            faults.append(error)
+            raise
         for tensor, array in zip(given, result.arrays):
             tensor.copyfrom(array)
 
