@@ -185,6 +185,8 @@ def test_what_is_no_artifact_is_refused(exported, tmp_path, content, match):
         (lambda m: m["inputs"][0].update(shape=[-2]), "dimension -2"),
         (lambda m: m["inputs"][0].update(shape=["\n"]), "dimension"),
         (lambda m: m.update(kind="nope"), "unknown kind of target 'nope'"),
+        (lambda m: m.update(kind="cuda", target="cuda:nope"), "'nope' is not the name"),
+        (lambda m: m.update(kind="cuda", target=None), "not the name"),
     ],
 )
 def test_a_header_that_cannot_be_true_is_refused(lib, exported, monkeypatch, change, match):

@@ -38,6 +38,9 @@ ptxas info    : Function properties for k_kernel
 ptxas info    : Used 168 registers, used 1 barriers, 4096 bytes smem
 """
 
+HEADER = b"\x50\xed\x55\xba" + bytes([1, 0, 16, 0]) + bytes(8)
+"""A fatbin without entries."""
+
 SCRIPT = """\
 #!/bin/sh
 echo "$*" >> {calls}
@@ -47,7 +50,10 @@ case "$*" in
   --dryrun*) echo '#$ TOP={root}/bin/..' >&2;;
   *) while [ "$1" != -o ]; do shift; done
      grep -q refused "$3" && {{ echo "$3(7): error: refused is undefined" >&2; exit 1; }}
-     cp "$3" "$2"; cat {log} >&2;;
+     grep -q killed "$3" && exit 137
+     grep -q full "$3" && {{ echo "nvcc error   : 'cicc' died due to signal 9 (Kill signal)" >&2; exit 9; }}
+     grep -q halved "$3" && {{ echo half > "$2"; exit 0; }}
+     printf '{header}' > "$2"; cat "$3" >> "$2"; cat {log} >&2;;
 esac
 """
 
@@ -76,7 +82,9 @@ def fake(bare):
     """A machine whose nvcc copies its input; returns the file of its calls."""
     (bare / "log").write_text(LOG)
     calls = bare / "calls"
-    script(bare / "bin" / "nvcc", SCRIPT.format(calls=calls, log=bare / "log", root=bare / "toolkit"))
+    header = "".join(f"\\{byte:03o}" for byte in HEADER)
+    text = SCRIPT.format(calls=calls, log=bare / "log", root=bare / "toolkit", header=header)
+    script(bare / "bin" / "nvcc", text)
     return calls
 
 
@@ -146,7 +154,7 @@ def test_machine_code_for_each_and_ptx_of_the_highest(fake, cache):
     units = compile_units({"a": "text"}, ("sm_90", "sm_80"), nvcc=find_nvcc(), cache=cache)
     (call,) = compilations(fake)
     assert "arch=compute_80,code=sm_80 -gencode arch=compute_90,code=[sm_90,compute_90]" in call
-    assert "fast_math" not in call and units["a"].fatbin == b"text"
+    assert "fast_math" not in call and units["a"].fatbin == HEADER + b"text"
     assert units["a"].resources["k_kernel"]["sm_90"].registers == 168
 
 
@@ -171,6 +179,28 @@ def test_a_unit_that_fails_is_named_with_the_first_error(fake, cache):
     with pytest.raises(UnitError, match=r"kernel bad: unit\.cu\(7\): error: refused") as caught:
         compile_units({"good": "one", "bad": "refused"}, ("sm_80",), nvcc=find_nvcc(), cache=cache)
     assert caught.value.unit == "bad"
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ("killed", "nvcc failed: it says nothing .exit status 137"),
+        ("full", "nvcc failed: nvcc error .*signal 9"),
+        ("halved", "wrote no usable fatbin: the file is cut short"),
+    ],
+)
+def test_a_fault_of_the_machine_is_no_units_and_not_kept(fake, cache, source, message):
+    for _ in range(2):
+        with pytest.raises(TvmpassError, match=message) as caught:
+            compile_units({"a": source}, ("sm_80",), nvcc=find_nvcc(), cache=cache)
+        assert not isinstance(caught.value, UnitError)
+
+
+def test_flags_of_the_environment_are_part_of_the_key(fake, cache, monkeypatch):
+    compile_units({"a": "one"}, ("sm_80",), nvcc=find_nvcc(), cache=cache)
+    monkeypatch.setenv("NVCC_APPEND_FLAGS", "--use_fast_math")
+    compile_units({"a": "one"}, ("sm_80",), nvcc=find_nvcc(), cache=cache)
+    assert len(compilations(fake)) == 2
 
 
 def test_no_host_compiler(fake, cache, monkeypatch, tmp_path):

@@ -23,6 +23,7 @@ import numpy as np
 import tvm
 from tvm import relax
 
+from tvmpass.core.cuda_arch import capability
 from tvmpass.core.errors import TvmpassError, UsageError, last_line, nearest
 from tvmpass.core.files import replacing
 from tvmpass.core.quiet import quiet
@@ -70,8 +71,17 @@ class Metadata:
             _check_info(entry)
         if data["kind"] not in ("llvm", "cuda"):
             raise ValueError(f"unknown kind of target {data['kind']!r}")
-        outputs, features = tuple(data["outputs"]), tuple(data["features"])
-        return cls(inputs, outputs, data["target"], data["kind"], features, data["tvm"])
+        outputs, features = tuple(data["outputs"]), tuple(map(str, data["features"]))
+        made = cls(inputs, outputs, str(data["target"]), data["kind"], features, data["tvm"])
+        for arch in made.arches:
+            capability(arch)
+        return made
+
+    @property
+    def arches(self) -> tuple[str, ...]:
+        """The CUDA architectures of the target; none where it is a CPU."""
+        _, _, detail = self.target.partition(":")
+        return tuple(detail.split(",")) if self.kind == "cuda" else ()
 
 
 def _check_info(info: InputInfo) -> None:
@@ -148,8 +158,7 @@ class Artifact:
     @property
     def arches(self) -> tuple[str, ...]:
         """The CUDA architectures it holds code for; none where it runs on the CPU."""
-        _, _, detail = self.metadata.target.partition(":")
-        return tuple(detail.split(",")) if self.metadata.kind == "cuda" else ()
+        return self.metadata.arches
 
     @property
     def input_info(self) -> tuple[InputInfo, ...]:
@@ -282,7 +291,7 @@ def _read_metadata(path: Path) -> dict[str, Any]:
         unpacker = zlib.decompressobj()
         text = unpacker.decompress(payload, _MAX_METADATA)
         return json.loads(text)
-    except (zlib.error, json.JSONDecodeError, UnicodeDecodeError):
+    except (zlib.error, json.JSONDecodeError, UnicodeDecodeError, RecursionError):
         raise TvmpassError(f"{path}: the artifact's header is damaged") from None
 
 

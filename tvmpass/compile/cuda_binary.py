@@ -15,6 +15,8 @@ _CUBIN = 2
 _ELF_MAGIC = b"\x7fELF"
 _SYMBOL_TABLES = (2, 11)
 """Section types of symbol tables: SHT_SYMTAB and SHT_DYNSYM."""
+_NO_BITS = 8
+"""The type of sections that take no room in the file (SHT_NOBITS)."""
 _FUNCTION = 2
 
 
@@ -110,6 +112,8 @@ class _Section:
 
 def _section(data, position: int) -> _Section:
     _, kind, _, address, offset, size, link, _, _, entry = _unpack("<IIQQQQIIQQ", data, position)
+    if kind != _NO_BITS and offset + size > len(data):
+        raise DamagedBinary("a section lies outside of the file")
     return _Section(kind, address, offset, size, link, entry)
 
 

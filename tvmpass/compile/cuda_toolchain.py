@@ -25,12 +25,21 @@ from tvmpass.core.cuda_arch import capability
 from tvmpass.core.errors import TvmpassError
 
 from .compile_cache import CompileCache
+from .cuda_binary import DamagedBinary, fatbin_kernels
 
 CURE = "pip install 'tvmpass[cuda]', or set CUDA_HOME to an installed CUDA toolkit"
 _FLAGS = ("-O3", "-std=c++17", "-w", "-Xptxas", "-v")
 MAX_THREADS = 16
 _FORMAT = 1
 """Counted up when what the cache holds changes its form."""
+
+_OWN_FLAGS = ("NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS")
+"""Variables of the environment from which nvcc takes flags too."""
+
+_FAULT = re.compile(
+    r"unit\.cu\(\d+\)|^ptxas (?:error|.*line \d)|died due to signal (?!9\b|15\b)", re.MULTILINE
+)
+"""What nvcc writes where the source is at fault, not the machine's memory, disk or set-up."""
 
 _QUESTION_SECONDS = 60
 """How long nvcc may take to tell its version: a wrapper that waits for something is broken."""
@@ -246,8 +255,19 @@ def _compile(name: str, source: str, flags, nvcc: Nvcc, compiler: str, folder: P
         command = [nvcc.path, "-fatbin", "-ccbin", compiler, *flags, "-o", output, text]
         done = _run([str(part) for part in command], folder=Path(own))
         if done.returncode or not output.is_file():
-            raise UnitError(name, _first_error(done.stderr or done.stdout))
-        return Unit(output.read_bytes(), parse_resources(done.stderr + done.stdout))
+            raise _failure(name, done.stderr or done.stdout, done.returncode)
+        fatbin = output.read_bytes()
+        try:
+            fatbin_kernels(fatbin)  # what is cut short must not be kept in the cache
+        except DamagedBinary as error:
+            raise TvmpassError(f"{nvcc.path} wrote no usable fatbin: {error}") from None
+        return Unit(fatbin, parse_resources(done.stderr + done.stdout))
+
+
+def _failure(name: str, log: str, status: int) -> TvmpassError:
+    """Return a `UnitError` where the source is at fault: only then another form may do."""
+    reason = _first_error(log) if log.strip() else f"it says nothing (exit status {status})"
+    return UnitError(name, reason) if _FAULT.search(log) else TvmpassError(f"nvcc failed: {reason}")
 
 
 def parse_resources(log: str) -> dict[str, dict[str, Resources]]:
@@ -286,11 +306,12 @@ def _first_error(log: str) -> str:
     lines = [line.strip() for line in log.splitlines() if line.strip()]
     wrong = [line for line in lines if re.search(r"\b(error|fatal)\b", line)]
     # The file's name is that of a temporary folder, and says nothing.
-    return re.sub(r"\S*/unit\.cu", "unit.cu", (wrong or lines or ["it says nothing"])[0])[:300]
+    return re.sub(r"\S*/unit\.cu", "unit.cu", (wrong or lines)[0])[:300]
 
 
 def _key(source: str, flags: Sequence[str], nvcc: Nvcc) -> str:
-    text = json.dumps([_FORMAT, nvcc.version, list(flags), source])
+    own = [os.environ.get(name, "") for name in _OWN_FLAGS]
+    text = json.dumps([_FORMAT, nvcc.version, [*flags, *filter(None, own)], source])
     return "cuda_" + hashlib.sha256(text.encode()).hexdigest()[:40]
 
 
