@@ -60,18 +60,19 @@ def _register(
     What the kernel does wrong goes to ``faults``.
     """
     source = emit_cuda(function, target, kernel)
-    tensors = sum(tirx.buffer.is_buffer_var(p) for p in function.params)
+    order = [tirx.buffer.is_buffer_var(p) for p in function.params]
     name = f"tvmpass.emulated.{next(_NUMBERS)}.{kernel}"
 
     def run(*arguments: Any) -> None:
-        # Scalars come before the outputs here, and after them in the kernel.
         given = [a for a in arguments if isinstance(a, tvm.runtime.Tensor)]
         scalars = [int(a) for a in arguments if not isinstance(a, tvm.runtime.Tensor)]
-        if len(given) != tensors:
-            raise ValueError(f"{kernel} takes {tensors} tensors, {len(given)} were given")
-        arrays = [tensor.numpy() for tensor in given]
+        if len(given) != sum(order):
+            raise ValueError(f"{kernel} takes {sum(order)} tensors, {len(given)} were given")
+        # Numbers and tensors each come in the kernel's order, but not one among the other.
+        arrays, numbers = iter([t.numpy() for t in given]), iter(scalars)
+        in_order = [next(arrays if is_tensor else numbers) for is_tensor in order]
         try:
-            result = emulate(source, [*arrays, *scalars], orders=orders)
+            result = emulate(source, in_order, orders=orders)
         except EmulationError as error:
             faults.append(error)
             raise
