@@ -288,6 +288,22 @@ def test_inside_a_primitive_function():
     np.testing.assert_allclose(got, np.maximum(_softmax(data, 1), 0.25), rtol=1e-6)
 
 
+@pytest.mark.parametrize("shape", [(3, 0), (0, 4)])
+@pytest.mark.parametrize("axis", [0, 1, None])
+@pytest.mark.parametrize("operator", [op.cumsum, op.cumprod])
+def test_scans_of_nothing(shape, axis, operator):
+    x = np.zeros(shape, "float32")
+    _check(lambda v: operator(v, axis=axis), [x], np.cumsum(x, axis))
+
+
+def test_nothing_to_scatter():
+    x = np.arange(24, dtype="float32").reshape(4, 6)
+    for shape, operator in (((0, 1), op.scatter_nd), ((0, 6), op.scatter_elements)):
+        index, update = np.zeros(shape, "int64"), np.zeros((0, 6), "float32")
+        (got,) = run(_module(operator, x, index, update), x, index, update)
+        assert np.array_equal(got, x)
+
+
 def test_a_write_out_of_range_is_clamped():
     x, update = np.zeros((3, 4), "float32"), np.array([[1, 2, 3]], "float32")
     index = np.array([[0, 9, -9]], "int64")

@@ -41,9 +41,8 @@ def legalize_map(options: Options, target) -> dict[str, Legalize]:
         **poolings(nan=not options.fast_math),
         **normalisations(),
         **indexing(stock),
+        **scans(cuda=target is not None and target.kind.name == "cuda"),
     }
-    if target is not None and target.kind.name == "cuda":
-        made.update(scans())
     if not options.fast_math:
         made.update(nan_operators(stock))
     return {name: _or_stock(name, legalize) for name, legalize in made.items()}

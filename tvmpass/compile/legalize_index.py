@@ -54,6 +54,12 @@ def _take(bb, call):
     return bb.call_te(take, data, indices, primfunc_name_hint="take")
 
 
+def is_empty(tensor) -> bool:
+    """Is the tensor known to have no elements?"""
+    dims = getattr(tensor.ty.shape, "values", None)
+    return any(isinstance(dim, tirx.IntImm) and int(dim) == 0 for dim in dims or ())
+
+
 def _extent(data, axis):
     """Return the length of the indexed axis, None where it is not a number."""
     shape = getattr(data.ty.shape, "values", None)
@@ -143,6 +149,9 @@ def _scatter(extent_of, stock: Legalize) -> Legalize:
 
     def legalize(bb, call):
         data, indices, updates = call.args
+        if is_empty(updates):
+            # TVM's own divides by their number. The indices stay read: a group may make them.
+            return bb.call_te(lambda x, *_: topi.identity(x), data, indices, primfunc_name_hint="scatter_none")
 
         def clamp(index, x):
             def compute(*i):
