@@ -151,7 +151,9 @@ def _scatter(extent_of, stock: Legalize) -> Legalize:
         data, indices, updates = call.args
         if is_empty(updates):
             # TVM's own divides by their number. The indices stay read: a group may make them.
-            return bb.call_te(lambda x, *_: topi.identity(x), data, indices, primfunc_name_hint="scatter_none")
+            return bb.call_te(
+                lambda x, *_: topi.identity(x), data, indices, primfunc_name_hint="scatter_none"
+            )
 
         def clamp(index, x):
             def compute(*i):
