@@ -309,3 +309,9 @@ def test_threads_that_are_switched_between_accesses_give_the_same():
 def test_too_many_threads():
     with pytest.raises(EmulationError, match="2048 threads"):
         run("out[0] = 1;", block=(64, 32))
+
+
+@pytest.mark.parametrize("shapes", [{"grid": (1, 65536, 1)}, {"grid": (1, 1, 65536)}, {"block": (1, 1, 65)}])
+def test_a_launch_that_no_device_takes(shapes):
+    with pytest.raises(EmulationError, match="launch limits: .* at most"):
+        run("out[0] = 1;", **shapes)

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from tvmpass.core.cuda_arch import MAX_THREADS_PER_BLOCK
+from tvmpass.core.cuda_arch import MAX_BLOCK_DIM, MAX_GRID_DIM, MAX_THREADS_PER_BLOCK
 
 from .errors import EmulationError, Unmodelled
 from .native import Library
@@ -150,6 +150,10 @@ def launch(
     if not 0 < threads <= MAX_THREADS_PER_BLOCK:
         text = f"launch limits: {call.kernel} asks for {threads} threads in a block"
         raise EmulationError(text, "launch limits")
+    for what, shape, most in (("grid", call.grid, MAX_GRID_DIM), ("block", call.block, MAX_BLOCK_DIM)):
+        if any(extent > limit for extent, limit in zip(shape, most)):
+            text = f"launch limits: {call.kernel} asks for a {what} of {tuple(shape)}, at most {most}"
+            raise EmulationError(text, "launch limits")
     values = [_value(a) for a in call.arguments]
     pointers = (ctypes.c_void_p * max(1, len(values)))(*[ctypes.addressof(v) for v in values])
     described = [a.described() for a in memory if a.bytes.nbytes]
