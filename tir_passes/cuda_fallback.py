@@ -13,6 +13,7 @@ from tvm.tirx.build import codegen_build, split_host_device_mods
 
 from schedules.cuda.finish import finish_function
 from schedules.cuda.launch import (
+    has_too_large_a_grid,
     is_wholly_bound,
     launch_in_one_thread,
     launch_nothing,
@@ -24,7 +25,7 @@ from tvmpass.core.kernels import classify
 from tvmpass.core.nest import as_int, root_block
 
 _RULES = {
-    "matmul": ("Matmul", "GEMV", "Reduction"),
+    "matmul": ("Matmul", "Reduction"),
     "conv": (),
     "depthwise": (),
     "pool": (),
@@ -32,7 +33,10 @@ _RULES = {
     "norm-softmax": ("GeneralReduction",),
     "movement": ("Transpose",),
 }
-"""Which of dlight's rules are asked for a kernel kind, before its own fallback."""
+"""Which of dlight's rules are asked for a kernel kind, before its own fallback.
+
+Not GEMV: it stores past its output where the rows are no multiple of 16.
+"""
 
 
 def cuda_fallback(func: tirx.PrimFunc, target: tvm.target.Target) -> tuple[tirx.PrimFunc, str]:
@@ -85,8 +89,11 @@ def _dlight(rule: str, func: tirx.PrimFunc, target: tvm.target.Target) -> tirx.P
 
 
 def lowers(func: tirx.PrimFunc, target: tvm.target.Target) -> bool:
-    """Return True where TVM makes CUDA text of all of ``func`` without an error."""
-    if not is_wholly_bound(func):
+    """Return True where TVM makes CUDA text of all of ``func`` without an error.
+
+    A launch that no device takes is one.
+    """
+    if not is_wholly_bound(func) or has_too_large_a_grid(func):
         return False
     pipeline, _, finish_device = tirx.get_tir_pipeline("s_tir")
     module = tvm.IRModule({"main": func.with_attr("global_symbol", "main")})

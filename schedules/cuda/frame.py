@@ -144,12 +144,12 @@ def guarded(nest, conditions: list):
 def bind_grid(schedule, loops) -> None:
     """Bind the loops over batch, row tiles and column tiles to the grid.
 
-    Row tiles go along x, which has no practical limit; where a known extent is too
-    large for y or z, all three are joined along x.
+    Row tiles go along x, which has no practical limit; where an extent is too large
+    for y or z, or not known, all three are joined along x.
     """
     batch, rows, columns = loops
     sizes = [as_int(schedule.get(loop).extent) for loop in loops]
-    if any(size is not None and size > MAX_GRID_YZ for size in (sizes[0], sizes[2])):
+    if any(size is None or size > MAX_GRID_YZ for size in (sizes[0], sizes[2])):
         schedule.bind(schedule.fuse(*loops), "blockIdx.x")
         return
     schedule.bind(batch, "blockIdx.z")

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import tvm
 import tvm_ffi
 from tvm import s_tir, tirx
 
+from tvmpass.core.cuda_arch import MAX_GRID_DIM
 from tvmpass.core.nest import as_int, substitute
 
 THREADS = 256
@@ -77,6 +79,19 @@ def is_wholly_bound(func: tirx.PrimFunc) -> bool:
     rest = tvm_ffi.structural_map(func.body, kinds, order="post")
     tvm_ffi.structural_walk(rest, [(tirx.BufferStore, left.append)])
     return not left
+
+
+def has_too_large_a_grid(func: tirx.PrimFunc) -> bool:
+    """Return True where a known extent is above what every device takes along its axis."""
+    limits = dict(zip(("blockIdx.x", "blockIdx.y", "blockIdx.z"), MAX_GRID_DIM))
+    found: list = []
+
+    def note(loop) -> None:
+        tag = "" if loop.thread_binding is None else str(loop.thread_binding.thread_tag)
+        found.append((as_int(loop.extent) or 1) > limits.get(tag, math.inf))
+
+    tvm_ffi.structural_walk(func.body, [(tirx.For, note)])
+    return any(found)
 
 
 def _is_extent(node) -> bool:

@@ -6,6 +6,7 @@ those it knows, and a maximum that keeps NaN is none of them.
 
 from __future__ import annotations
 
+import tvm_ffi
 from tvm import tirx
 
 from tvmpass.core.cuda_arch import WARP
@@ -116,5 +117,19 @@ def assign(buffers, at, values) -> list:
     if len(buffers) == 1:
         return [tirx.BufferStore(buffers[0], values[0], [at])]
     held = [tirx.Var(f"new{i}", str(value.ty.dtype)) for i, value in enumerate(values)]
-    binds = [tirx.Bind(var, value) for var, value in zip(held, values)]
+    binds: list = []
+    if _have_one_condition(values):
+        # Once, not in each value: TVM's passes would expand it over and over.
+        better = tirx.Var("better", "bool")
+        binds.append(tirx.Bind(better, values[0].condition))
+        values = [tirx.Select(better, v.true_value, v.false_value) for v in values]
+    binds += [tirx.Bind(var, value) for var, value in zip(held, values)]
     return [*binds, *(tirx.BufferStore(b, v, [at]) for b, v in zip(buffers, held))]
+
+
+def _have_one_condition(values) -> bool:
+    """Are all values choices by one and the same condition?"""
+    return all(
+        isinstance(v, tirx.Select) and tvm_ffi.structural_equal(v.condition, values[0].condition)
+        for v in values
+    )

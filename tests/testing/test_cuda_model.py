@@ -88,3 +88,23 @@ def test_a_fault_of_a_kernel_is_raised_as_such(monkeypatch):
     x = np.ones((32, 32), "float32")
     with pytest.raises(EmulationError, match="uninitialised|no barrier"):
         emulate_model(lowered, "cuda:sm_80", {"x": x, "y": x})
+
+
+@pytest.mark.parametrize("rows", [31, 7])
+def test_products_with_a_vector_without_a_recipe_stay_inside(rows):
+    mod = graph(R.matmul, ((rows, 31),), ((31, 1),))
+    x, y = np.ones((rows, 31), "float32"), np.ones((31, 1), "float32")
+    with tvmpass.PassContext(config={"tvmpass.tir.tile": "off"}):
+        lowered, report = tvmpass.optimize(mod, "cuda:sm_80")
+    assert report.kernels[0].schedule == "fallback"
+    (found,) = emulate_model(lowered, "cuda:sm_80", {"x": x, "y": y})
+    np.testing.assert_array_equal(found, np.full((rows, 1), 31, "float32"))
+
+
+def test_more_products_than_a_grid_is_deep():
+    """An open batch goes along the one axis of a grid that takes more than 65535 blocks."""
+    mod = graph(R.matmul, (("n", 2, 3),), (("n", 3, 2),))
+    lowered, _ = tvmpass.optimize(mod, "cuda:sm_80")
+    x, y = np.ones((66000, 2, 3), "float32"), np.ones((66000, 3, 2), "float32")
+    (found,) = emulate_model(lowered, "cuda:sm_80", {"x": x, "y": y})
+    np.testing.assert_array_equal(found, np.full((66000, 2, 2), 3, "float32"))

@@ -8,7 +8,7 @@ import tvm_ffi
 from tvm import s_tir, te, tirx
 from tvm.script import tirx as T
 
-from schedules.cuda.launch import is_wholly_bound, launches_itself
+from schedules.cuda.launch import has_too_large_a_grid, is_wholly_bound, launches_itself
 from tests.tir_passes.cases import KERNELS, OPTIONS, SYMBOLIC, function, mean, tensor
 from tir_passes.cuda_fallback import cuda_fallback, lowers
 from tir_passes.recipes import finish, recipes
@@ -113,3 +113,12 @@ def test_only_reductions_within_a_thread_are_started_before_their_loops(shared):
     made = finish(schedule.mod["main"].with_attr("tvmpass.group", "kept"), TARGET, OPTIONS)
     assert [block.init is not None for block in walk_blocks(made)].count(True) == int(shared)
     assert str(made.attrs["tvmpass.group"]) == "kept"
+
+
+def test_no_form_is_taken_that_is_too_large_for_a_launch():
+    a, b = (te.placeholder((70000, 4, 4), name=n) for n in "ab")
+    k = te.reduce_axis((0, 4), "k")
+    out = te.compute((70000, 4, 4), lambda n, i, j: te.sum(a[n, i, k] * b[n, k, j], axis=k), name="c")
+    made, note = cuda_fallback(te.create_prim_func([a, b, out]), TARGET)
+    assert note != "dlight Matmul", "it puts the batch on blockIdx.y"
+    assert not has_too_large_a_grid(made)
