@@ -13,7 +13,7 @@ from tvmpass.cli.explain import explain
 from tvmpass.cli.explaining.compare import compare, compare_text
 from tvmpass.cli.explaining.page import page
 from tvmpass.cli.explaining.reading import count, read_report, select
-from tvmpass.cli.explaining.words import report_text
+from tvmpass.cli.explaining.words import report_text, why
 from tvmpass.core.errors import TvmpassError, UsageError
 
 
@@ -183,3 +183,16 @@ def test_binary_file_is_refused(tmp_path):
     path.write_bytes(b"\x7fELF\xff\xfe")
     with pytest.raises(TvmpassError, match="not text"):
         read_report(str(path))
+
+
+@pytest.mark.parametrize(
+    "evidence, words",
+    [
+        ({"reason": "never"}, "tvmpass.fusion=never"),
+        ({"reason": "never", "layout": "keep"}, "tvmpass.layout=keep"),
+        ({"reason": "never", "layout": "auto"}, "only for CPU targets"),
+    ],
+)
+def test_what_was_not_asked_for_is_told_by_its_option(report, evidence, words):
+    decision = {**report["decisions"][0], "outcome": "unprofitable", "evidence": evidence, "estimate": None}
+    assert words in why(decision, report)

@@ -112,7 +112,15 @@ def why(decision: dict[str, Any], document: dict[str, Any]) -> str:
         if winner is None:
             return f"an overlapping candidate was chosen ({decision.get('by')})"
         return f"an overlapping candidate of {winner['rule']} was chosen, at {place(winner)}"
-    reason = (decision.get("evidence") or {}).get("reason")
+    evidence = decision.get("evidence") or {}
+    reason = evidence.get("reason")
+    if reason == "never" and "layout" in evidence:
+        asked = evidence["layout"]
+        return (
+            "layouts are changed unasked only for CPU targets (tvmpass.layout=auto)"
+            if asked == "auto"
+            else f"another layout was not wanted (tvmpass.layout={asked})"
+        )
     return REASONS.get(reason or "", "leaving it alone was predicted to be better") + _predicted(decision)
 
 
