@@ -123,7 +123,8 @@ def host(bench: Bench, parts: Path, folder: Path) -> dict:
 
 def idle(bench: Bench, parts: Path, folder: Path) -> dict:
     """Measure on a driver that launches nothing: everything runs, and no result passes as right."""
-    from tvmpass.compile.cuda_toolchain import find_nvcc, host_compiler
+    from tvmpass.compile.cuda_toolchain import find_nvcc
+    from tvmpass.compile.host_compiler import host_compiler
 
     driver = folder / "driver"
     driver.mkdir()

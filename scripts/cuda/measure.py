@@ -368,7 +368,8 @@ def records(run: Run, built: Path, arch: str) -> int:
 
 def has_nvcc() -> bool:
     """Return whether kernels can be compiled here."""
-    from tvmpass.compile.cuda_toolchain import find_nvcc, host_compiler
+    from tvmpass.compile.cuda_toolchain import find_nvcc
+    from tvmpass.compile.host_compiler import host_compiler
     from tvmpass.core.errors import TvmpassError
 
     try:

@@ -178,10 +178,13 @@ def test_one_of_a_kind_is_singular(report):
     assert "1 kernel, called 1 time in one run" in text
 
 
-def test_binary_file_is_refused(tmp_path):
+@pytest.mark.parametrize(
+    "content, message", [(b"\x7fELF\xff\xfe", "not a tvmpass artifact"), (b"\xff\xfe\x00", "not text")]
+)
+def test_binary_file_is_refused(tmp_path, content, message):
     path = tmp_path / "model.so"
-    path.write_bytes(b"\x7fELF\xff\xfe")
-    with pytest.raises(TvmpassError, match="not text"):
+    path.write_bytes(content)
+    with pytest.raises(TvmpassError, match=message):
         read_report(str(path))
 
 

@@ -60,6 +60,12 @@ def test_runs_for_every_value_of_a_symbolic_dim(lib, n):
     check(lib, inputs(n))
 
 
+def test_an_exported_file_is_explained_as_its_report_is(lib, exported):
+    from tvmpass.cli.explaining.reading import read_report
+
+    assert read_report(str(exported)) == json.loads(json.dumps(lib.report.to_json()))
+
+
 def test_says_what_it_takes_and_gives(lib):
     assert [(i.name, i.shape, i.dtype) for i in lib.input_info] == [
         ("x", ("n", 4), "float32"),

@@ -16,7 +16,8 @@ import tvmpass
 import tvmpass.compile.cuda_toolchain as toolchain
 from tvmpass.compile.artifact import Artifact
 from tvmpass.compile.cuda_library import read_library, resolvable
-from tvmpass.compile.cuda_toolchain import find_nvcc, host_compiler
+from tvmpass.compile.cuda_toolchain import find_nvcc
+from tvmpass.compile.host_compiler import host_compiler
 from tvmpass.core.errors import TvmpassError
 from tvmpass.testing.graphs import graph
 

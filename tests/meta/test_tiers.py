@@ -18,7 +18,8 @@ def test_slow_files_exist():
 @pytest.mark.slow
 def test_a_full_run_has_nvcc():
     """Tests that compile with nvcc may skip without it; extra `test` brings it, so that none does in CI."""
-    from tvmpass.compile.cuda_toolchain import check_architectures, find_nvcc, host_compiler
+    from tvmpass.compile.cuda_toolchain import check_architectures, find_nvcc
+    from tvmpass.compile.host_compiler import host_compiler
 
     check_architectures(find_nvcc(), ("sm_80", "sm_90"))
     assert host_compiler()

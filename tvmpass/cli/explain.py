@@ -19,7 +19,7 @@ from .printable import printable_strings
 @json_option
 @click.option("-v", "--verbose", is_flag=True, help="Every decision and kernel; tracebacks of errors.")
 def explain(report, rule, where, old, html, json_path, verbose) -> None:
-    """Say in words what a build did, from its REPORT.
+    """Say in words what a build did, from its REPORT or the artifact itself.
 
     \b
     Example:

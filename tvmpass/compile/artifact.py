@@ -30,6 +30,7 @@ from tvmpass.core.quiet import quiet
 from tvmpass.core.report import Report
 
 from .codegen import Compiled, link
+from .host_compiler import host_compiler
 
 _MAGIC = b"\x00tvmpass-artifact-1\x00"
 _MAX_METADATA = 256 << 20
@@ -137,7 +138,7 @@ class Artifact:
         if self._compiled is None:
             raise TvmpassError("this artifact was loaded from a file: copy that file instead of exporting it")
         try:
-            link(self._compiled, output, _compiler(), extra)
+            link(self._compiled, output, host_compiler("linking an artifact needs"), extra)
         except TvmpassError:
             raise
         except Exception as error:  # TVM raises several classes
@@ -264,6 +265,15 @@ def load_artifact(path: str | os.PathLike) -> Artifact:
     return artifact
 
 
+def read_artifact_report(path: str | os.PathLike) -> Any:
+    """Return the report in an artifact as JSON, unchecked; nothing of the file is run.
+
+    Raises `TvmpassError` for a file that tvmpass did not write or that is cut short.
+    """
+    data = _read_metadata(Path(path))
+    return data.get("report") if isinstance(data, dict) else None
+
+
 def _load(path: Path):
     try:
         with quiet():
@@ -313,14 +323,6 @@ def _metadata_source(payload: bytes, folder: Path) -> Path:
         '.section .note.GNU-stack,"",%progbits\n'
     )
     return source
-
-
-def _compiler() -> str:
-    for name in (os.environ.get("CXX"), "g++", "clang++", "c++"):
-        if name and shutil.which(name):
-            return name
-    cure = "install g++ (Debian: apt-get install g++) or set CXX"
-    raise TvmpassError(f"linking an artifact needs a C++ compiler: {cure}")
 
 
 def _check_input(info: InputInfo, value: Any, symbols: dict[str, tuple[int, str]]) -> np.ndarray:

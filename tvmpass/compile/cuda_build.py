@@ -32,10 +32,10 @@ from .cuda_toolchain import (
     check_architectures,
     compile_units,
     find_nvcc,
-    host_compiler,
 )
 from .cuda_units import Group, compile_joined
 from .exact_floats import guard
+from .host_compiler import host_compiler
 
 Plainer = Callable[[str, str], tirx.PrimFunc | None]
 

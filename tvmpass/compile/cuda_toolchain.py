@@ -26,6 +26,7 @@ from tvmpass.core.errors import TvmpassError
 
 from .compile_cache import CompileCache
 from .cuda_binary import DamagedBinary, fatbin_kernels
+from .host_compiler import host_compiler
 
 CURE = "pip install 'tvmpass[cuda]', or set CUDA_HOME to an installed CUDA toolkit"
 _FLAGS = ("-O3", "-std=c++17", "-w", "-Xptxas", "-v")
@@ -166,15 +167,6 @@ def compile_units(
         finally:
             pool.shutdown(cancel_futures=True)
     return {name: done[key] for name, key in keys.items()}
-
-
-def host_compiler() -> str:
-    """Return the C++ compiler that nvcc and linking use; `TvmpassError` without one."""
-    for name in (os.environ.get("CXX"), "g++", "clang++", "c++"):
-        if name and shutil.which(name):
-            return name
-    cure = "install g++ (Debian: apt-get install g++) or set CXX"
-    raise TvmpassError(f"nvcc and linking an artifact need a C++ compiler: {cure}")
 
 
 def _processors() -> int:

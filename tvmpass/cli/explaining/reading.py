@@ -35,12 +35,17 @@ _RESOURCES = ("registers", "static_shared_bytes", "dynamic_shared_bytes", "spill
 
 
 def read_report(path: str) -> dict[str, Any]:
-    """Read and check a report; raises `TvmpassError` with one line."""
+    """Read and check a report, or the one in an artifact; raises `TvmpassError` with one line."""
     file = Path(path)
     try:
-        if file.is_file() and file.stat().st_size > MAX_BYTES:
+        if file.is_file() and _is_library(file):
+            from tvmpass.compile.artifact import read_artifact_report
+
+            document = read_artifact_report(file)
+        elif file.is_file() and file.stat().st_size > MAX_BYTES:
             raise TvmpassError(f"{path}: larger than any report (1 GiB)")
-        document = json.loads(file.read_text(encoding="utf-8"))
+        else:
+            document = json.loads(file.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise UsageError(f"{path}: no such file") from None
     except OSError as error:
@@ -53,6 +58,11 @@ def read_report(path: str) -> dict[str, Any]:
         raise TvmpassError(f"{path}: not a report (nested too deeply)") from None
     _check(path, document)
     return document
+
+
+def _is_library(file: Path) -> bool:
+    with open(file, "rb") as opened:
+        return opened.read(4) == b"\x7fELF"
 
 
 def _check(path: str, document: Any) -> None:

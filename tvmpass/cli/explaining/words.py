@@ -303,6 +303,8 @@ def _kernel_blocks(document: dict, limit: int | None) -> str:
             lines.append(f"    instead of {other['recipe']}{predicted}")
         if len(others) > len(shown):
             lines.append(f"    and of {counted(len(others) - len(shown), 'more recipe')}")
+    if any(kernel.get("alternatives") for kernel in ordered[:limit]):
+        lines.append("The library's first recipe that fits is built; times of others are for comparison.")
     hidden = len(ordered) - len(ordered[:limit])
     if hidden:
         verb = "is" if hidden == 1 else "are"
