@@ -23,13 +23,19 @@ def case(function: Callable) -> Callable:
     return function
 
 
-def point(bench: Bench) -> Verdict:
+def outcomes(bench: Bench, letter: str, cases: dict[str, Callable]) -> tuple[dict[str, dict], list[str]]:
+    """Do each case at a desk of its own; return the results, and what is wrong in words."""
+
     def one(name: str) -> dict:
         with tempfile.TemporaryDirectory() as folder:
-            return CASES[name](Desk(bench, Path(folder)))
+            return cases[name](Desk(bench, Path(folder)))
 
-    results = bench.items("F", CASES, one)
-    bad = [f"{n}: {r.get('error') or r}" for n, r in results.items() if not r.get("ok")]
+    results = bench.items(letter, cases, one)
+    return results, [f"{n}: {r.get('error') or r}" for n, r in results.items() if not r.get("ok")]
+
+
+def point(bench: Bench) -> Verdict:
+    results, bad = outcomes(bench, "F", CASES)
     return Verdict(not bad, "; ".join(bad)[:1500] or f"{len(results)} cases", results)
 
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-import tempfile
 from pathlib import Path
 
-from .bad_input import FAILED, USAGE, Desk
+from .bad_input import FAILED, USAGE, Desk, outcomes
 from .bench import Bench, Verdict
 
 SHAPE = ("--shape", "x:1,3,48,192")
@@ -41,12 +40,7 @@ main(sys.argv[4:])
 
 
 def point(bench: Bench) -> Verdict:
-    def one(name: str) -> dict:
-        with tempfile.TemporaryDirectory() as folder:
-            return CASES[name](Desk(bench, Path(folder)))
-
-    results = bench.items("D", CASES, one)
-    faults = [f"{n}: {r.get('error') or r}" for n, r in results.items() if not r.get("ok")]
+    results, faults = outcomes(bench, "D", CASES)
     messages = "; ".join(f"{n}: {r['message']}" for n, r in results.items() if r.get("ok"))
     return Verdict(not faults, ("; ".join(faults) or messages)[:1500], results)
 

@@ -61,7 +61,8 @@ def optimize(
 ):
     """Run the pipeline up to scheduled kernels; return ``(IRModule, Report)``."""
     options, notes = read_options()
-    lowered, report, _, _ = _optimize(mod, target, options, notes, params, rules, without, None, None)
+    resolved = parse_target(target, options.threads)
+    lowered, report, _, _ = _optimize(mod, resolved, options, notes, params, rules, without, None, None)
     return lowered, report
 
 
@@ -84,9 +85,10 @@ def build(
     current `tvmpass.PassContext`, read once here.
     """
     options, notes = read_options()
-    _check_tools(parse_target(target, options.threads))
+    resolved = parse_target(target, options.threads)
+    _check_tools(resolved)
     lowered, report, job, plain = _optimize(
-        mod, target, options, notes, params, rules, without, dump_ir, progress
+        mod, resolved, options, notes, params, rules, without, dump_ir, progress
     )
     if progress is not None:
         progress("generating code")
@@ -142,21 +144,20 @@ def compile_vm(mod, target: tvm.target.Target):
 def _optimize(mod, target, options: Options, notes, params, rules, without, dump_ir, progress):
     every = catalogue.check_unique(tuple(rules) if rules is not None else catalogue.rules())
     active, disabled = catalogue.select(every, options, without)
-    resolved = parse_target(target, options.threads)
     ledger = Ledger(disabled=disabled, notes=list(notes))
     verifier = None
     if options.verify == "numeric":
         from .verify_cuda import make_verifier
 
-        verifier = make_verifier(resolved, options)
+        verifier = make_verifier(target, options)
     folder = _dump_folder(dump_ir)
-    job = Job(resolved, options, active, ledger, verifier, folder, progress)
+    job = Job(target, options, active, ledger, verifier, folder, progress)
     plain = bind_parameters(mod, params)
     with usual_tvm_passes():
         lowered = run_pipeline(plain, job)
     ledger.assert_sum()
     report = Report(
-        target=describe_target(resolved),
+        target=describe_target(target),
         model=_model_name(mod),
         tvmpass_version=VERSION,
         tvm_version=tvm.__version__,

@@ -117,9 +117,11 @@ def read(paths: Iterable[str | os.PathLike], device_class: str) -> Dataset:
     data = Dataset(str(first.get("device_class", device_class)), _simulated(first), _facts(first))
     hardware = hardware_of(data.device_class)
     for path, head, problem in opened:
-        problem = problem or _unfit(head, data, hardware)
+        unfit = None if problem else _unfit(head, data, hardware)
         if problem:
-            data.problems.append(f"{path}: {problem}" if not problem.startswith(str(path)) else problem)
+            data.problems.append(problem)
+        elif unfit:
+            data.problems.append(f"{path}: {unfit}")
         else:
             _read_into(data, path, len(hardware.feature_names))
     return data
