@@ -19,6 +19,7 @@ PACKAGES = [
     "tvmpass.frontends",
     "tvmpass.testing",
     "tvmpass.testing.cuda_emulator",
+    "tvmpass.tune",
     "relay_passes",
     "relay_passes.fusion",
     "relay_passes.layout",

@@ -34,9 +34,10 @@ _HOMES = {
     "RefusalKind": "tvmpass.core.decision",
 }
 
-__all__ = [*_HOMES, "__version__"]
+__all__ = [*_HOMES, "tune", "__version__"]
 
 if TYPE_CHECKING:
+    from tvmpass import tune
     from tvmpass.catalogue import rules
     from tvmpass.compile.artifact import Artifact, load_artifact
     from tvmpass.compile.build import build, load, optimize
@@ -49,6 +50,8 @@ if TYPE_CHECKING:
 
 
 def __getattr__(name: str):
+    if name == "tune":  # the package itself can be called: see there
+        return importlib.import_module("tvmpass.tune")
     if name not in _HOMES:
         raise AttributeError(f"module 'tvmpass' has no attribute {name!r}")
     value = getattr(importlib.import_module(_HOMES[name]), name)
@@ -57,4 +60,4 @@ def __getattr__(name: str):
 
 
 def __dir__():
-    return sorted({*globals(), *_HOMES})
+    return sorted({*globals(), *_HOMES, "tune"})

@@ -94,7 +94,8 @@ def relax_functions(mod) -> list[str]:
     names = [
         gv.name_hint
         for gv, f in mod.functions_items()
-        if isinstance(f, relax.Function) and not (f.attrs and "Primitive" in f.attrs)
+        if isinstance(f, relax.Function)
+        and not (f.attrs and "Primitive" in f.attrs)
         and isinstance(f.body, relax.SeqExpr)
     ]
     return sorted(names, key=lambda n: (n != "main", n))
