@@ -1,0 +1,127 @@
+"""Run TVM's RPC server, and serve on after a kernel brought a session down.
+
+    python -m tvmpass.tune.rpc_server --tracker HOST:9190 --key K
+
+TVM's own ``python -m tvm.exec.rpc_server`` serves no more once a session ended
+in a crash, while its process lives on.  This one needs TVM alone: the file can be
+copied to a device host without tvmpass and run as ``python rpc_server.py``.
+
+Whoever reaches its port can run any code as this user: use it only in networks
+that you trust.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import logging
+import multiprocessing
+import os
+import resource
+import shutil
+import signal
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+PAUSE_S = 0.2
+"""Between a crash and serving again."""
+MEMORY_SHARE = 0.75
+_PR_SET_PDEATHSIG = 1
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Serve until Ctrl-C or SIGTERM, which end a running session too."""
+    options = _parser().parse_args(arguments)
+    tracker, colon, port = options.tracker.rpartition(":")
+    if not colon or not tracker or not port.isdigit():
+        return _refuse(f"--tracker takes HOST:PORT, not {options.tracker!r}")
+    if len(options.key.split()) != 1:
+        return _refuse(f"--key takes a name without blanks, not {options.key!r}")
+    try:
+        from tvm.rpc import server
+    except ImportError as error:
+        return _refuse(f"TVM's RPC needs apache-tvm, tornado, psutil and cloudpickle here: {error}")
+    folder = Path(tempfile.mkdtemp(prefix="rpc-server-"))
+    tempfile.tempdir = str(folder)  # also what a crashed session leaves behind
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    os.register_at_fork(after_in_child=_die_with_parent)
+    _limit_memory(options.memory_gb)
+    server.logger.setLevel(logging.INFO if options.verbose else logging.CRITICAL)
+    threading.excepthook = _say_crash
+    try:
+        while True:
+            os.chdir(folder)
+            state = server.PopenRPCServerState(
+                options.host,
+                options.port,
+                options.port_end,
+                tracker_addr=(tracker.strip("[]"), int(port)),
+                key=options.key,
+                custom_addr=options.custom_addr,
+            )
+            print(f"serving {options.key!r} on port {state.port}, tracker {options.tracker}", flush=True)
+            state.thread.join()
+            state.sock.close()
+            time.sleep(PAUSE_S)
+    except (KeyboardInterrupt, SystemExit):
+        pass
+    except (OSError, ValueError) as error:  # no port, or a host that is not ours
+        _refuse(str(error))
+    finally:
+        for session in multiprocessing.active_children():
+            session.kill()
+        shutil.rmtree(folder, ignore_errors=True)
+    sys.stdout.flush()
+    os._exit(0)  # the thread that listens cannot be ended otherwise
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="rpc_server", description=__doc__.splitlines()[0])
+    parser.add_argument("--tracker", required=True, help="HOST:PORT of TVM's RPC tracker")
+    parser.add_argument("--key", required=True, help="the kind of device, as --rpc-key names it")
+    parser.add_argument("--host", default="0.0.0.0", help="address to listen on (default: all)")
+    parser.add_argument("--port", type=int, default=9090, help="first port to try (default 9090)")
+    parser.add_argument("--port-end", type=int, default=9199, help="end of the ports to try")
+    parser.add_argument("--custom-addr", help="address under which the tracker's clients reach this host")
+    parser.add_argument(
+        "--memory-gb",
+        type=float,
+        help="memory that a session may take (default: three quarters of this machine's; 0: any)",
+    )
+    parser.add_argument("--verbose", action="store_true", help="print TVM's own messages too")
+    return parser
+
+
+def _limit_memory(gigabytes: float | None) -> None:
+    """Bound what this process and its sessions may allocate, address space set aside excepted."""
+    if gigabytes is None:
+        whole = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        gigabytes = MEMORY_SHARE * whole / 1e9
+    if gigabytes > 0:
+        _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+        wanted = int(gigabytes * 1e9)
+        resource.setrlimit(
+            resource.RLIMIT_DATA, (wanted if hard == resource.RLIM_INFINITY else min(wanted, hard), hard)
+        )
+
+
+def _die_with_parent() -> None:
+    """Let a session end when the server is killed, whatever it is computing."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def _say_crash(crash: threading.ExceptHookArgs) -> None:
+    """Print in one line why the listening thread ended; it is started again."""
+    print(f"serving again after: {crash.exc_value}", flush=True)
+
+
+def _refuse(message: str) -> int:
+    print(message, file=sys.stderr)
+    return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())
