@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 import tvm
 from tvm import s_tir, tirx
@@ -33,8 +34,9 @@ from tvmpass.core.errors import UsageError, nearest
 from tvmpass.core.kernels import Kernel, classify
 from tvmpass.core.nest import extent, stages, walk_blocks
 from tvmpass.core.options import Options
+from tvmpass.core.rule import ScheduleRule
 
-from .cuda_recipes import cuda_steps
+from .cuda_recipes import CUDA_RECIPE_VERSION, cuda_steps
 from .decompose_reduction import DecomposeReduction
 from .inline_neighbours import InlineNeighbours
 from .parallelize_outer import ParallelizeOuter
@@ -79,12 +81,22 @@ class Recipe:
         return " ".join(map(str, self.steps))
 
 
-def parse_recipe(text: str) -> Recipe:
-    """Return the recipe that prints as ``text``; `UsageError` names what is wrong."""
+def recipe_version(kind: str, target_kind: str) -> int:
+    """Return the version of the recipes for a kernel kind on ``llvm`` or ``cuda`` targets."""
+    return (CUDA_RECIPE_VERSION if target_kind == "cuda" else RECIPE_VERSION).get(kind, 0)
+
+
+def parse_recipe(text: str, steps: Iterable[ScheduleRule] = ()) -> Recipe:
+    """Return the recipe that prints as ``text``; `UsageError` names what is wrong.
+
+    ``steps`` are rules known beside the built-in ones, as from a rules file.
+    """
     from tir_passes import RULES
 
-    known = {rule.rule_name(): rule for rule in RULES}
-    steps, position, text = [], 0, text.strip()
+    known: dict[str, type[ScheduleRule]] = {rule.rule_name(): rule for rule in RULES}
+    known |= {step.name: type(step) for step in steps}
+    made: list[Any] = []
+    position, text = 0, text.strip()
     while position < len(text):
         found = _STEP.match(text, position)
         if found is None:
@@ -92,9 +104,9 @@ def parse_recipe(text: str) -> Recipe:
         name, options = found.groups()
         if name not in known:
             raise UsageError(f"recipe {text!r}: unknown step {name!r}{nearest(name, known)}")
-        steps.append(known[name].parse_options(options or ""))
+        made.append(known[name].parse_options(options or ""))
         position = found.end()
-    return Recipe(tuple(steps))
+    return Recipe(tuple(made))
 
 
 def apply_recipe(recipe: Recipe, func: tirx.PrimFunc, target: tvm.target.Target) -> tirx.PrimFunc | Refusal:

@@ -48,7 +48,7 @@ def __getattr__(name: str):
         return schedules.cpu.pack.packing
     if name == "cuda_fallback":
         return cuda_fallback.cuda_fallback
-    if name in ("apply_recipe", "finish", "parse_recipe", "recipes"):
+    if name in ("apply_recipe", "finish", "parse_recipe", "recipe_version", "recipes"):
         return getattr(recipes, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 

@@ -95,7 +95,7 @@ class _Writer:
         return list(self.lines)
 
     def _children(self, node: dict[str, Any]) -> list[int]:
-        data = node.get("data")
+        data: Any = node.get("data")
         if node["type"] == "ffi.Map":
             return [index for pair in self._pairs(data) for index in pair]
         if isinstance(data, list):
@@ -105,7 +105,8 @@ class _Writer:
         return []
 
     def _line(self, node: dict[str, Any]) -> str:
-        kind, data = node["type"], node.get("data")
+        kind: str = node["type"]
+        data: Any = node.get("data")
         if kind == "ffi.Map":
             shown = " ".join(f"{self.numbers[key]}:{self.numbers[value]}" for key, value in self._pairs(data))
         elif isinstance(data, list):
