@@ -49,14 +49,17 @@ XGBOOST = [
 # artifact, and CUDA's 16-bit float headers include one of cccl.
 CUDA = ["nvidia-cuda-nvcc>=13,<14", "nvidia-cuda-runtime>=13,<14", "nvidia-cuda-cccl>=13,<14"]
 
+# What TVM's own tracker and RPC servers need.
+RPC = ["tornado>=6", "psutil>=5.9", "cloudpickle>=3"]
+
 BENCH = ["onnxruntime>=1.20", "pillow>=10"]
-TEST = ["pytest>=8", "pytest-xdist>=3.5", "pytest-timeout>=2.3", "hypothesis>=6.100", *BENCH]
+TEST = ["pytest>=8", "pytest-xdist>=3.5", "pytest-timeout>=2.3", "hypothesis>=6.100", *BENCH, *RPC]
 
 EXTRAS = {
     "cuda": CUDA,
     "torch": ["torch>=2.6"],
     "bench": BENCH,
-    "rpc": ["tornado>=6", "psutil>=5.9", "cloudpickle>=3"],
+    "rpc": RPC,
     # All tests: those of the CUDA target compile with nvcc. `dev` runs the fast ones, without it.
     "test": [*TEST, *CUDA],
     "dev": [*TEST, "ruff>=0.8", "mypy>=1.13"],

@@ -41,6 +41,14 @@ class Server:
         return f"{self.host}:{self.port}"
 
 
+@dataclass(frozen=True)
+class Status:
+    """The servers of a key: addresses of all, and how many of them wait for work."""
+
+    servers: tuple[str, ...]
+    free: int
+
+
 class Tracker:
     """Asks the tracker at ``host``:``port``; `TrackerError` where it does not answer."""
 
@@ -50,18 +58,29 @@ class Tracker:
     def __str__(self) -> str:
         return f"{self.host}:{self.port}"
 
-    def servers(self) -> dict[str, list[str]]:
-        """Return the addresses of the servers that are up, by key; busy ones too."""
+    def keys(self) -> dict[str, int]:
+        """Return how many servers of each key are up, busy ones too."""
+        found: dict[str, int] = {}
+        for key, _ in self._summary()[0]:
+            found[key] = found.get(key, 0) + 1
+        return dict(sorted(found.items()))
+
+    def status(self, key: str) -> Status:
+        """Return the servers of ``key`` that are up, and how many of them are free."""
+        servers, free = self._summary()
+        return Status(tuple(sorted(address for k, address in servers if k == key)), free.get(key, 0))
+
+    def _summary(self) -> tuple[list[tuple[str, str]], dict[str, int]]:
         reply = self._ask([_SUMMARY], _SECONDS)
         try:
-            infos = reply[1]["server_info"]
-            found: dict[str, list[str]] = {}
-            for info in infos:
-                key = str(info["key"]).removeprefix("server:")
-                found.setdefault(key, []).append(":".join(str(part) for part in info["addr"]))
-        except (LookupError, TypeError) as error:
+            told = reply[1]
+            servers = [
+                (str(info["key"]).removeprefix("server:"), ":".join(str(part) for part in info["addr"]))
+                for info in told["server_info"]
+            ]
+            return servers, {str(key): int(queue["free"]) for key, queue in told["queue_info"].items()}
+        except (LookupError, TypeError, ValueError, AttributeError) as error:
             raise TrackerError(f"the RPC tracker at {self} gives no list of servers") from error
-        return {key: sorted(addresses) for key, addresses in sorted(found.items())}
 
     def request(self, key: str, seconds: float) -> Server | None:
         """Return a free server of ``key``, None where none is free for so long."""
