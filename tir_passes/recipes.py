@@ -41,7 +41,7 @@ from .decompose_reduction import DecomposeReduction
 from .inline_neighbours import InlineNeighbours
 from .parallelize_outer import ParallelizeOuter
 from .stage_padding import StagePadding
-from .step import Step
+from .step import Step, apply_step
 from .tile_conv import TileConv
 from .tile_elementwise import TileElementwise
 from .tile_matmul import TileMatmul
@@ -114,7 +114,7 @@ def apply_recipe(recipe: Recipe, func: tirx.PrimFunc, target: tvm.target.Target)
     kernel = classify(func)
     schedule = s_tir.Schedule(func)
     for step in recipe.steps:
-        result = step.apply(schedule, kernel)
+        result = apply_step(step, schedule, kernel)
         if isinstance(result, Refusal):
             return result
         schedule = result

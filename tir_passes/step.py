@@ -38,14 +38,7 @@ class Step(ScheduleRule):
 
     def apply(self, schedule: s_tir.Schedule, kernel: Kernel) -> s_tir.Schedule | Refusal:
         """Check and run the step; a refusal leaves ``schedule`` unspecified."""
-        refusal = self.check(schedule, kernel)
-        if refusal is not None:
-            return refusal
-        try:
-            made = self.rewrite(schedule, kernel)
-        except s_tir.ScheduleError as error:
-            return SCHEDULE_ERROR(step=self.name, message=str(error))
-        return schedule if made is None else made
+        return apply_step(self, schedule, kernel)
 
     def as_pass(self) -> tvm.transform.Pass:
         """Return the step as a TVM module pass."""
@@ -72,6 +65,18 @@ class Step(ScheduleRule):
         for global_var, func in changed.items():
             made.update_func(made.get_global_var(global_var.name_hint), func)
         return made
+
+
+def apply_step(step: ScheduleRule, schedule: s_tir.Schedule, kernel: Kernel) -> s_tir.Schedule | Refusal:
+    """Check and run any scheduling rule; a refusal leaves ``schedule`` unspecified."""
+    refusal = step.check(schedule, kernel)
+    if refusal is not None:
+        return refusal
+    try:
+        made: s_tir.Schedule | None = step.rewrite(schedule, kernel)  # type: ignore[func-returns-value]
+    except s_tir.ScheduleError as error:
+        return SCHEDULE_ERROR(step=step.name, message=str(error))
+    return schedule if made is None else made
 
 
 def remember(func: tirx.PrimFunc, kernel: Kernel) -> tirx.PrimFunc:
