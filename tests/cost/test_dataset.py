@@ -72,6 +72,26 @@ def test_failed_kernels_are_left_out(tmp_path):
     assert [k.kernel_key for k in data.kernels] == ["ok"] and data.problems == []
 
 
+def test_lines_of_tuning_sessions_are_passed_over(tmp_path):
+    lines = [{"session": {"trials": 3}}, kernel_line("k", X), {"session": {}}]
+    data = read([write(tmp_path / "a.tuned.jsonl", lines)], CLASS)
+    assert [k.kernel_key for k in data.kernels] == ["k"] and data.problems == []
+
+
+def test_the_librarys_own_choice_is_known_by_its_role(tmp_path):
+    lines = [
+        kernel_line("tuned", X, role="candidate", recipe="better"),
+        kernel_line("tuned", X, role="candidate0", recipe="own"),
+        kernel_line("tuned", X, role="candidate0", recipe="again"),
+        kernel_line("collected", X, recipe="own"),
+        kernel_line("collected", X, recipe="other"),
+        kernel_line("unknown", X, role="candidate"),
+    ]
+    data = read([write(tmp_path / "a.tuned.jsonl", lines)], CLASS)
+    assert len(data.kernels) == 6 and data.problems == []
+    assert {key: r.recipe for key, r in data.first().items()} == {"tuned": "own", "collected": "own"}
+
+
 def test_files_of_other_machines_and_versions_are_not_mixed(tmp_path):
     mine = write(tmp_path / "mine.jsonl", [kernel_line("k", X)])
     other = write(tmp_path / "other.jsonl", [kernel_line("k", X)], "aarch64-t1")

@@ -39,13 +39,18 @@ ROLES = ("candidate0", "candidate", "train")
 
 @dataclass(frozen=True)
 class KernelRecord:
-    """One measured kernel: features of the scheduled function and its time in µs."""
+    """One measured kernel: features of the scheduled function and its time in µs.
+
+    ``role`` tells the library's own choice of a tuning session (``candidate0``)
+    from what it was compared with (``candidate``) and from ``train`` lines.
+    """
 
     kernel_key: str
     kind: str
     recipe: str | None
     features: np.ndarray
     median_us: float
+    role: str = "train"
 
 
 @dataclass(frozen=True)
@@ -77,10 +82,15 @@ class Dataset:
     problems: list[str] = field(default_factory=list)
 
     def first(self) -> dict[str, KernelRecord]:
-        """Map each kernel to its first record: the library's own choice of recipe."""
+        """Map each kernel to the first record of the library's own choice for it.
+
+        Collected (``train``) lines begin with that choice; tuning sessions mark it.
+        A kernel of which only other candidates are known is left out.
+        """
         found: dict[str, KernelRecord] = {}
         for record in self.kernels:
-            found.setdefault(record.kernel_key, record)
+            if record.role != "candidate":
+                found.setdefault(record.kernel_key, record)
         return found
 
 
@@ -198,6 +208,8 @@ def _read_into(data: Dataset, path: Path, inputs: int) -> None:
             continue
         try:
             entry = _object(line)
+            if "session" in entry:
+                continue  # what a tuning session says of itself
             if "alternative" in entry:
                 data.alternatives.append(_alternative(entry))
             else:
@@ -226,7 +238,7 @@ def _object(line: bytes) -> dict[str, Any]:
 
 def _kernel(entry: dict[str, Any], inputs: int) -> KernelRecord | None:
     status = _word(entry, "status", STATUSES)
-    _word(entry, "role", ROLES)
+    role = _word(entry, "role", ROLES)
     if status != "ok":
         return None
     values = entry.get("features")
@@ -240,7 +252,8 @@ def _kernel(entry: dict[str, Any], inputs: int) -> KernelRecord | None:
     if recipe is not None and not isinstance(recipe, str):
         raise _Bad("recipe: expected a text or null")
     features = np.array(values, dtype=np.float32)
-    return KernelRecord(_text(entry, "kernel_key"), _text(entry, "kind"), recipe, features, _time(entry))
+    key, kind = _text(entry, "kernel_key"), _text(entry, "kind")
+    return KernelRecord(key, kind, recipe, features, _time(entry), role)
 
 
 def _alternative(entry: dict[str, Any]) -> Alternative:
