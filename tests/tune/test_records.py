@@ -287,3 +287,30 @@ def test_an_entry_of_a_failure_has_no_time_but_a_cause():
     assert (entry["median_us"], entry["samples_us"], entry["cause"]) == (None, [], "off by 3.0")
     zero = entry_of(workload(), Candidate("r", role=CANDIDATE0), Measurement("ok", 5.0, wins=0.5))
     assert zero["role"] == "candidate0" and zero["wins"] is None
+
+
+def test_no_lock_stays_behind_and_a_stale_one_does_not_matter(tmp_path):
+    path = begin(tmp_path, {"a": 1})
+    lock = path.with_name(path.name + ".lock")
+    assert not lock.exists()
+    lock.write_text("999999\n")  # its holder was killed
+    RecordFile.open(tmp_path, CLASS, FACTS, wait=False).close()
+    assert not lock.exists()
+
+
+def test_many_writers_take_turns(tmp_path):
+    context = multiprocessing.get_context("fork")
+    children = [context.Process(target=_write_some, args=(tmp_path, str(n))) for n in range(8)]
+    for child in children:
+        child.start()
+    for child in children:
+        child.join()
+        assert child.exitcode == 0
+    by = [entry["by"] for entry in lines_of(record_path(tmp_path, CLASS))[1:]]
+    assert len(by) == 80 and by == [w for n in range(0, 80, 10) for w in [by[n]] * 10]
+
+
+def _write_some(folder, name):
+    with RecordFile.open(folder, CLASS, FACTS) as file:
+        for _ in range(10):
+            file.append({"by": name})

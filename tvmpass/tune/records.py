@@ -10,11 +10,9 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import itertools
 import json
 import os
-import weakref
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -29,6 +27,7 @@ from tvmpass.cost.dataset import MAX_LINE_BYTES, SCHEMA, header
 from tvmpass.cost.device import is_cuda_class
 from tvmpass.version import VERSION
 
+from .file_lock import FileLock
 from .work import CANDIDATE0, Candidate, Measurement, Workload
 
 SUFFIX = ".tuned.jsonl"
@@ -49,10 +48,9 @@ class RecordFile:
     ``notes`` are lines that the user should see: what was repaired or set aside.
     """
 
-    def __init__(self, path: Path, handle: int, lock: int, head: dict[str, Any], notes: list[str]):
+    def __init__(self, path: Path, handle: int, lock: FileLock, head: dict[str, Any], notes: list[str]):
         self.path, self.header, self.notes = path, head, notes
         self._handle, self._lock = handle, lock
-        _OPEN.add(self)
 
     @classmethod
     def open(
@@ -81,7 +79,8 @@ class RecordFile:
             folder.mkdir(parents=True, exist_ok=True)
         head = header(device_class, tvm.__version__, VERSION, host=dict(facts))
         path = _own_device(path, head)
-        lock = lock_file(path, wait, waiting)
+        with _explained(path):
+            lock = FileLock.take(path, wait, waiting)
         handle = -1
         notes: list[str] = []
         try:
@@ -90,7 +89,9 @@ class RecordFile:
                 handle = _open_whole(path, head, notes)
             return cls(path, handle, lock, _header_of(path) or head, notes)
         except BaseException:
-            _close(handle, lock)
+            if handle >= 0:
+                os.close(handle)
+            lock.release()
             raise
 
     def append(self, entry: Mapping[str, Any]) -> None:
@@ -132,33 +133,16 @@ class RecordFile:
 
     def close(self) -> None:
         """Let the next writer in; closing twice does no harm."""
-        if self._lock >= 0:
-            # Not by closing alone: a child just forked may still hold a copy.
-            fcntl.flock(self._lock, fcntl.LOCK_UN)
-        self._forget()
-
-    def _forget(self) -> None:
-        _OPEN.discard(self)
-        handle, lock, self._handle, self._lock = self._handle, self._lock, -1, -1
-        _close(handle, lock)
+        handle, self._handle = self._handle, -1
+        if handle >= 0:
+            os.close(handle)
+        self._lock.release()
 
     def __enter__(self) -> RecordFile:
         return self
 
     def __exit__(self, *exception: object) -> None:
         self.close()
-
-
-_OPEN: weakref.WeakSet[RecordFile] = weakref.WeakSet()
-
-
-def _close_in_child() -> None:
-    """Close a forked child's copies: a lock lasts as long as any copy of it is open."""
-    for record_file in list(_OPEN):
-        record_file._forget()
-
-
-os.register_at_fork(after_in_child=_close_in_child)
 
 
 def entry_of(
@@ -207,41 +191,6 @@ def entry_of(
 def _short(value: float | None) -> float | None:
     """Round to five digits: more than any clock here resolves."""
     return None if value is None else float(f"{value:.5g}")
-
-
-def lock_file(path: Path, wait: bool = True, waiting: Callable[[str], None] | None = None) -> int:
-    """Take the lock of a record file and return its descriptor; `os.close` gives it back.
-
-    The lock file stays: removing it would let two writers hold two locks.
-    """
-    name = f"{path}.lock"
-    with _explained(path):
-        lock = os.open(name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-        try:
-            if not _try_lock(lock):
-                holder = os.pread(lock, 20, 0).decode("ascii", "replace").strip()
-                who = f"process {holder}" if holder.isdigit() else "another process"
-                if not wait:
-                    raise TvmpassError(
-                        f"{path} is being written by {who}: wait for it, or name another folder"
-                    )
-                if waiting is not None:
-                    waiting(f"{path} is being written by {who}: waiting until it is done")
-                fcntl.flock(lock, fcntl.LOCK_EX)
-            os.ftruncate(lock, 0)
-            os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)
-        except BaseException:
-            os.close(lock)
-            raise
-    return lock
-
-
-def _try_lock(lock: int) -> bool:
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        return True
-    except BlockingIOError:
-        return False
 
 
 def _own_device(path: Path, head: Mapping[str, Any]) -> Path:
@@ -359,9 +308,3 @@ def _explained(path: Path):
             hint = "; the records before it are kept"
         reason = error.strerror or str(error)
         raise TvmpassError(f"cannot write {path}: {reason}{hint}") from error
-
-
-def _close(*handles: int) -> None:
-    for handle in handles:
-        if handle >= 0:
-            os.close(handle)
