@@ -28,8 +28,23 @@ def test_reads_gzip(tmp_path):
     packed = tmp_path / "a.jsonl.gz"
     packed.write_bytes(gzip.compress(plain.read_bytes()))
     assert len(read([packed], CLASS).kernels) == 1
-    packed.write_bytes(packed.read_bytes()[:40])
+    whole = packed.read_bytes()
+    packed.write_bytes(whole[:40])
     assert any("gzip" in p or "JSON" in p for p in read([packed], CLASS).problems)
+    packed.write_bytes(b"no gzip")
+    assert any("gzip" in p for p in read([packed], CLASS).problems)
+
+
+def test_a_gzip_file_cut_off_gives_what_stands_before(tmp_path):
+    import gzip
+
+    lines = [kernel_line(f"k{n}", vector(1000.0 + n, n % 7)) for n in range(2000)]
+    packed = tmp_path / "a.jsonl.gz"
+    whole = gzip.compress(write(tmp_path / "a.jsonl", lines).read_bytes())
+    packed.write_bytes(whole[: len(whole) // 2])
+    data = read([packed], CLASS)
+    assert 0 < len(data.kernels) < 2000
+    assert any("gzip" in p for p in data.problems)
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ import gzip
 import json
 import math
 import os
+import stat
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -32,6 +33,9 @@ MAX_PROBLEMS = 20
 
 SIMULATED = "sim"
 """The header's ``device`` where times come from `simulated.SimulatedDevice`."""
+
+NOT_GZIP = (EOFError, zlib.error, gzip.BadGzipFile)
+"""What reading a compressed file may raise because of its content."""
 
 STATUSES = ("ok", "crash", "timeout", "memory", "wrong")
 ROLES = ("candidate0", "candidate", "train")
@@ -170,11 +174,11 @@ def _open(path: Path) -> tuple[dict[str, Any], str | None]:
     try:
         if path.stat().st_size > MAX_FILE_BYTES:
             return {}, f"{path}: larger than {MAX_FILE_BYTES >> 20} MiB, not read"
-        first = next(_lines(path), (1, b""))[1]
+        first = next(numbered_lines(path), (1, b""))[1]
+    except NOT_GZIP as error:
+        return {}, f"{path}: not a gzip file that can be read ({error})"
     except OSError as error:
         raise TvmpassError(f"{path}: {error.strerror or error}") from None
-    except (EOFError, zlib.error) as error:
-        return {}, f"{path}: not a gzip file that can be read ({error})"
     try:
         head = _object(first)
         if head.get("schema") != SCHEMA or not isinstance(head.get("device_class"), str):
@@ -184,8 +188,10 @@ def _open(path: Path) -> tuple[dict[str, Any], str | None]:
     return head, None
 
 
-def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
+def numbered_lines(path: Path) -> Iterator[tuple[int, bytes]]:
     """Yield numbered lines; one over the limit comes as its first bytes."""
+    if not stat.S_ISREG(os.stat(path).st_mode):
+        raise OSError(None, "not a regular file")
     opener = gzip.open if path.suffix == ".gz" else open
     total = 0
     with opener(path, "rb") as stream:
@@ -203,25 +209,31 @@ def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
 
 def _read_into(data: Dataset, path: Path, inputs: int) -> None:
     skipped = 0
-    for number, line in _lines(path):
-        if number == 1 or not line.strip():
-            continue
-        try:
-            entry = _object(line)
-            if "session" in entry:
-                continue  # what a tuning session says of itself
-            if "alternative" in entry:
-                data.alternatives.append(_alternative(entry))
-            else:
-                record = _kernel(entry, inputs)
-                if record is not None:
-                    data.kernels.append(record)
-        except _Bad as problem:
-            skipped += 1
-            if skipped <= MAX_PROBLEMS:
-                data.problems.append(f"{path}:{number}: skipped: {problem}")
+    try:
+        for number, line in numbered_lines(path):
+            if number == 1 or not line.strip():
+                continue
+            try:
+                _take(data, _object(line), inputs)
+            except _Bad as problem:
+                skipped += 1
+                if skipped <= MAX_PROBLEMS:
+                    data.problems.append(f"{path}:{number}: skipped: {problem}")
+    except NOT_GZIP as error:
+        data.problems.append(f"{path}: the rest is no gzip data that can be read ({error})")
     if skipped > MAX_PROBLEMS:
         data.problems.append(f"{path}: {skipped - MAX_PROBLEMS} more lines skipped")
+
+
+def _take(data: Dataset, entry: dict[str, Any], inputs: int) -> None:
+    if "session" in entry:
+        return  # what a tuning session says of itself
+    if "alternative" in entry:
+        data.alternatives.append(_alternative(entry))
+    else:
+        record = _kernel(entry, inputs)
+        if record is not None:
+            data.kernels.append(record)
 
 
 def _object(line: bytes) -> dict[str, Any]:
@@ -234,6 +246,14 @@ def _object(line: bytes) -> dict[str, Any]:
     if not isinstance(entry, dict):
         raise _Bad("not a JSON object")
     return entry
+
+
+def check_entry(entry: dict[str, Any], inputs: int) -> None:
+    """Raise ValueError, saying why, where `read` would skip a line with ``inputs`` features."""
+    if "alternative" in entry:
+        _alternative(entry)
+    else:
+        _kernel(entry, inputs)
 
 
 def _kernel(entry: dict[str, Any], inputs: int) -> KernelRecord | None:
