@@ -12,6 +12,7 @@ PACKAGES = [
     "tvmpass.bench",
     "tvmpass.cli",
     "tvmpass.cli.explaining",
+    "tvmpass.cli.tuning",
     "tvmpass.compile",
     "tvmpass.core",
     "tvmpass.core.analysis",
@@ -80,6 +81,7 @@ setup(
     package_data={
         "tvmpass": ["py.typed"],
         "tvmpass.cli.explaining": ["*.j2"],
+        "tvmpass.cli.tuning": ["*.j2"],
         "tvmpass.testing.cuda_emulator": ["shim/*.h", "runtime/*.h", "runtime/*.cc"],
         "tuning_logs": ["*.jsonl", "*.jsonl.gz", "*.json", "*.md"],
     },

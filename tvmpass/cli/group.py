@@ -11,6 +11,7 @@ from .explain import explain
 from .passes import passes
 from .run import run
 from .train import train
+from .tune import tune
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -30,5 +31,5 @@ def tvmpass() -> None:
         click.echo(f"tvmpass: warning: {line}", err=True)
 
 
-for command in (build, run, passes, explain, train):
+for command in (build, run, passes, explain, tune, train):
     tvmpass.add_command(command)
