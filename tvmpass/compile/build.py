@@ -108,6 +108,7 @@ def build(
         entry.symbol = compiled.symbols.get(entry.name)
         if compiled.cuda is not None:
             entry.cuda = compiled.cuda.reports.get(entry.symbol or "")
+    report.records = job.records_used()  # one that did not compile is not used
     artifact = Artifact(_metadata(mod, params, job.target), report, compiled=compiled)
     if options.verify == "numeric":
         from .verify_numeric import verify_model
@@ -164,6 +165,7 @@ def _optimize(mod, target, options: Options, notes, params, rules, without, dump
         ledger=ledger,
         kernels=job.kernels,
         cost_model=job.latency.source,
+        records=job.records_used(),
     )
     report.verify = _verify_summary(options, job)
     return lowered, report, job, plain

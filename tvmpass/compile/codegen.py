@@ -40,6 +40,10 @@ would read what the first wrote."""
 LAUNCH_VERSION = 1
 """Counted up with each change of how `cuda_source` makes host code: it is kept by it."""
 
+MAX_FORMS = 2
+"""Other forms of a kernel that are tried where one does not compile: the library's choice of a
+tuned one, then the fallback."""
+
 THREADS = 2
 """Compilations at a time; more gain little and each holds an LLVM context."""
 
@@ -198,15 +202,10 @@ def _compile_all(functions: Mapping[str, Any], target, cache: CompileCache, fold
             objects[name] = path
         else:
             todo.append(name)
-    careful, plain = kernel_config(), kernel_config(in_place=True)
+    configs = kernel_config(), kernel_config(in_place=True)
 
     def compile_one(name: str, function) -> Path:
-        path = folder / f"{name}.o"
-        config = careful if may_go_in_place(function) else plain
-        with tvm.transform.PassContext(opt_level=3, config=config):
-            module = tvm.tirx.build(tvm.IRModule({name: guard(function)}), target)
-        module.write_to_file(str(path))
-        return path
+        return compile_object(name, function, target, folder / f"{name}.o", configs)
 
     def work(name: str) -> Path:
         path = compile_one(name, functions[name])
@@ -219,16 +218,37 @@ def _compile_all(functions: Mapping[str, Any], target, cache: CompileCache, fold
             try:
                 objects[name] = done.result()
             except Exception as error:  # TVM raises several classes
-                simple = plainer(name, last_line(error))
-                try:
-                    if simple is None:
-                        raise
-                    objects[name] = compile_one(name, simple.with_attr("global_symbol", name))
-                except Exception as last:
-                    raise TvmpassError(
-                        f"code generation of kernel {name} failed: {last_line(last)}"
-                    ) from last
+                objects[name] = _compile_plainer(name, error, plainer, compile_one)
     return {name: objects[name] for name in functions}, hits
+
+
+def compile_object(
+    name: str, function, target, path: Path, configs: tuple[dict[str, Any], dict[str, Any]] | None = None
+) -> Path:
+    """Compile one scheduled kernel for the CPU to the object file ``path``, as a build does.
+
+    ``configs`` are TVM's config for kernels that must not go in place and for the
+    others, where they are not this thread's (`kernel_config`).
+    """
+    careful, plain = configs or (kernel_config(), kernel_config(in_place=True))
+    with tvm.transform.PassContext(opt_level=3, config=careful if may_go_in_place(function) else plain):
+        module = tvm.tirx.build(tvm.IRModule({name: guard(function)}), target)
+    module.write_to_file(str(path))
+    return path
+
+
+def _compile_plainer(name: str, error: Exception, plainer, compile_one) -> Path:
+    """Compile the next form of a kernel that did not compile, until one does or there is none."""
+    cause: Exception = error
+    for _ in range(MAX_FORMS):
+        simple = plainer(name, last_line(cause))
+        if simple is None:
+            break
+        try:
+            return compile_one(name, simple.with_attr("global_symbol", name))
+        except Exception as again:  # as above
+            cause = again
+    raise TvmpassError(f"code generation of kernel {name} failed: {last_line(cause)}") from cause
 
 
 class Linker:

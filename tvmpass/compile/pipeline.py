@@ -17,7 +17,7 @@ import tvm
 from tvm import relax, tirx
 
 from tvmpass import catalogue
-from tvmpass.core.decision import RefusalKind
+from tvmpass.core.decision import Refusal, RefusalKind
 from tvmpass.core.engine import Sites, relax_functions, simplify
 from tvmpass.core.errors import TvmpassError, last_line
 from tvmpass.core.kernels import classify
@@ -30,10 +30,12 @@ from tvmpass.core.source import origin
 
 from .canonical import canonicalize
 from .grouping import GROUP_ATTR, PACKED_ATTR, emit_groups, lower, not_emitted
+from .kernel_key import kernel_key
 from .latency import Latency
 from .layout import plan_layout
 from .pricing import KernelPricer
-from .schedule import ScheduledKernel, Scheduler, is_schedulable
+from .records import Records
+from .schedule import TUNED, ScheduledKernel, Scheduler, is_schedulable
 
 NOT_EMITTED = RefusalKind("not-emitted", "the kernel made at {root} is not the group that was planned")
 
@@ -53,6 +55,10 @@ class Job:
     kernels: list[KernelEntry] = field(default_factory=list)
     scheduled: dict[str, ScheduledKernel] = field(default_factory=dict)
     unscheduled: dict[str, tirx.PrimFunc] = field(default_factory=dict)
+    records: Records = field(default_factory=Records)
+    """The tuning records there are; read when kernels are scheduled, not for the plan."""
+    unfused: Any = None
+    """The module before fusion: what the fusion rules match on."""
     fused: Any = None
     """The module after fusion, its operators not lowered yet."""
     origins: dict[str, dict[relax.Var, tuple[str, ...]]] = field(default_factory=dict)
@@ -93,16 +99,42 @@ class Job:
         return None if self.verifier is None else self.verifier.packed(site, function, made)
 
     def plainer(self, kernel: str, error: str) -> tirx.PrimFunc | None:
-        """Return the fallback schedule of a kernel whose code generation failed, and note it."""
+        """Return another form of a kernel whose code generation failed, and note it.
+
+        A tuned one becomes what the library chooses, and that the fallback.
+        """
         made, function = self.scheduled.get(kernel), self.unscheduled.get(kernel)
         if made is None or function is None or made.schedule == "fallback":
             return None
-        self.scheduled[kernel] = self.scheduler.fallback(function)
+        tuned = made.schedule == TUNED
+        again = self.scheduler.schedule(function) if tuned else self.scheduler.fallback(function)
+        self.scheduled[kernel] = again
         for entry in self.kernels:
             if entry.name == kernel:
                 entry.note = "; ".join(filter(None, (entry.note, f"{made.schedule}: not compiled: {error}")))
-                entry.schedule, entry.predicted = "fallback", self.scheduled[kernel].estimate
-        return self.scheduled[kernel].function
+                entry.schedule, entry.predicted = again.schedule, again.estimate
+                if tuned:
+                    entry.record, entry.alternatives = None, again.alternatives
+        return again.function
+
+    def tuned(self, function: tirx.PrimFunc, library: ScheduledKernel) -> ScheduledKernel | str | None:
+        """Return a kernel scheduled by its tuning record, why not, or None where it has none."""
+        if not self.records:
+            return None
+        record = self.records.best(kernel_key(function, self.latency.device_class, self.options))
+        if record is None:
+            return None
+        steps = catalogue.of_kind(self.rules, "schedule")
+        made = self.scheduler.tuned(function, library, record, steps)
+        why = made if isinstance(made, Refusal) else _verify_kernel(function, made, self)
+        if isinstance(made, ScheduledKernel) and why is None:
+            return made
+        return f"tuning record {record.key[:12]} is not used: {why.code}: {why.text()}"
+
+    def records_used(self) -> dict[str, int]:
+        """Return the report's account of tuning records, as the kernels are now."""
+        used = {entry.record["key"] for entry in self.kernels if entry.record is not None}
+        return {"present": self.records.present, "used": len(used), "orphaned": self.records.orphaned}
 
     def _write(self, mod, name: str, when: str) -> None:
         if self.dump is not None:
@@ -123,6 +155,7 @@ def run_pipeline(mod, job: Job):
     if layout_rules:
         mod = job.stage("layout", mod, lambda m: plan_layout(m, layout_rules, job))
         mod = job.stage("simplify-again", mod, lambda m: simplify(m, simplify_rules, job.sites, job.verifier))
+    job.unfused = mod
     mod = job.stage("fusion", mod, lambda m: fuse(m, fusion_rules, job))
     job.fused = mod
     job.origins = {name: _origins(mod, name) for name in relax_functions(mod)}
@@ -195,6 +228,10 @@ def _origins(mod, name: str) -> dict[relax.Var, tuple[str, ...]]:
 
 def schedule_kernels(mod, job: Job):
     """Schedule every PrimFunc and list the kernels in call order."""
+    steps = catalogue.of_kind(job.rules, "schedule")
+    job.records = Records.of(job.options, job.target, job.latency.device_class, steps)
+    for problem in job.records.problems:
+        job.ledger.note(problem)
     calls = _kernel_calls(mod, job.origins)
     result = tvm.IRModule(dict(mod.functions_items()), attrs=mod.attrs)
     order = list(calls) + sorted(
@@ -206,13 +243,7 @@ def schedule_kernels(mod, job: Job):
         function = mod[name]
         if not isinstance(function, tirx.PrimFunc):
             continue
-        made = job.scheduler.schedule(function)
-        notes = [made.note] if made.note else []
-        notes += [f"{recipe}: {refusal.code}" for recipe, refusal in made.refused]
-        wrong = _verify_kernel(function, made, job)
-        if wrong is not None:
-            notes.append(f"{made.schedule}: {wrong.text()}")
-            made = job.scheduler.fallback(function)
+        made, notes = _scheduled(function, job)
         job.scheduled[name], job.unscheduled[name] = made, function
         scheduled = made.function
         if function.attrs:
@@ -232,20 +263,52 @@ def schedule_kernels(mod, job: Job):
                     predicted=made.estimate,
                     calls=len(sources),
                     note="; ".join(notes) or None,
+                    record=_record_entry(made),
                 )
             )
     return result
+
+
+def _scheduled(function: tirx.PrimFunc, job: Job) -> tuple[ScheduledKernel, list[str]]:
+    """Schedule a kernel by its record, else by the library's choice, else by the fallback."""
+    made = job.scheduler.schedule(function)
+    notes = []
+    tuned = job.tuned(function, made)
+    if isinstance(tuned, ScheduledKernel):
+        return tuned, []
+    if tuned is not None:
+        notes.append(tuned)
+    notes += [made.note] if made.note else []
+    notes += [f"{recipe}: {refusal.code}" for recipe, refusal in made.refused]
+    wrong = _verify_kernel(function, made, job)
+    if wrong is not None:
+        notes.append(f"{made.schedule}: {wrong.text()}")
+        made = job.scheduler.fallback(function)
+    return made, notes
+
+
+def _record_entry(made: ScheduledKernel) -> dict[str, Any] | None:
+    record = made.record
+    if record is None:
+        return None
+    return {
+        "key": record.key,
+        "recipe": record.recipe,
+        "trace": record.trace is not None,
+        "median_us": record.median_us,
+        "candidate0_us": record.candidate0_us,
+    }
 
 
 def _verify_kernel(function: tirx.PrimFunc, made: ScheduledKernel, job: Job):
     """Compare a single operator's kernel with its unscheduled form.
 
     On the CPU groups were compared as such, and kernels with packed weights on
-    their weights.
+    their weights; but all that with the library's schedules.
     """
     if job.verifier is None:
         return None
-    if not job.verifier.kernels_apart:
+    if not job.verifier.kernels_apart and made.schedule != TUNED:
         compared = function.attrs and (GROUP_ATTR in function.attrs or PACKED_ATTR in function.attrs)
         if compared or made.schedule == "fallback":
             return None

@@ -6,23 +6,30 @@ decision is the very kernel that is built.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import tvm
 import tvm_ffi
-from tvm import s_tir, tirx
+from tvm import tirx
 
-from tvmpass.catalogue import apply_recipe, cuda_fallback, finish, parse_recipe, recipes
-from tvmpass.core.decision import Estimate, Refusal, RefusalKind
+from tvmpass.catalogue import apply_recipe, finish, parse_recipe, recipes
+from tvmpass.core.decision import Estimate, Refusal
 from tvmpass.core.errors import TvmpassError, last_line
 from tvmpass.core.kernels import Kernel, classify
 from tvmpass.core.options import Options
+from tvmpass.core.rule import ScheduleRule
 
 from .grouping import GROUP_ATTR, PACKED_ATTR
 from .latency import Latency
+from .record_files import TuningRecord
+from .tuned import STEP_RAISED, apply_candidate, fallback_kernel, is_schedulable
 
-STEP_RAISED = RefusalKind("step-raised", "a step of the recipe raised {error}")
+__all__ = ["STEP_RAISED", "ScheduledKernel", "Scheduler", "canonical_kernel", "is_schedulable"]
+
+TUNED = "tuned"
+"""How the report calls the schedule of a kernel that a tuning record gave."""
 
 
 @dataclass
@@ -39,6 +46,8 @@ class ScheduledKernel:
     alternatives: list[dict[str, Any]] = field(default_factory=list)
     note: str | None = None
     """How a kernel without a recipe was scheduled, where there is a choice."""
+    record: TuningRecord | None = None
+    """What it was scheduled by, where that is a tuning record."""
 
 
 def canonical_kernel(function: tirx.PrimFunc) -> tirx.PrimFunc:
@@ -115,14 +124,40 @@ class Scheduler:
         result.alternatives = [{"recipe": str(r), "estimate": None} for r in choices if r is not used]
         return result
 
+    def tuned(
+        self,
+        function: tirx.PrimFunc,
+        library: ScheduledKernel,
+        record: TuningRecord,
+        steps: Sequence[ScheduleRule] = (),
+    ) -> ScheduledKernel | Refusal:
+        """Return ``function`` scheduled as a tuning record says, or why it cannot be.
+
+        ``library`` is what `schedule` gave for it; it becomes the first of the
+        alternatives.  ``steps`` are rules that a recipe may name beside the
+        built-in ones.
+        """
+        plain = canonical_kernel(function)
+        made = apply_candidate(plain, record.recipe, record.trace, self.target, self.options, steps)
+        if isinstance(made, Refusal):
+            return made
+        first = {"recipe": library.schedule.removeprefix("library:"), "estimate": library.estimate.to_json()}
+        others = [a for a in (first, *library.alternatives) if a["recipe"] != record.recipe]
+        time = 0.0 if record.median_us is None else record.median_us
+        return replace(
+            library,
+            function=made,
+            schedule=TUNED,
+            features=self.latency.features(made),
+            estimate=Estimate.exact("measured", time),
+            alternatives=[dict(a) for a in others],
+            refused=[],
+            note=None,
+            record=record,
+        )
+
     def _fallback(self, function: tirx.PrimFunc, kernel: Kernel, key: str) -> ScheduledKernel:
-        note = None
-        if self.target.kind.name == "cuda":
-            made, note = cuda_fallback(function, self.target)
-        elif is_schedulable(function):
-            made = finish(function, self.target, self.options)
-        else:
-            made = function
+        made, note = fallback_kernel(function, self.target, self.options)
         result = self._result(kernel, key, made, "fallback")
         result.note = note
         return result
@@ -140,12 +175,6 @@ class Scheduler:
         features = self.latency.features(function)
         estimate = self.latency.kernel(features, kernel.kind)
         return ScheduledKernel(key, kernel, function, schedule, features, estimate)
-
-
-def is_schedulable(function: tirx.PrimFunc) -> bool:
-    """Return True for a kernel in blocks under one root, as TVM's compute definitions give."""
-    body = function.body
-    return isinstance(body, s_tir.SBlockRealize) and body.block.name_hint == "root"
 
 
 def _is_empty(function: tirx.PrimFunc) -> bool:

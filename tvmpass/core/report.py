@@ -64,6 +64,8 @@ class KernelEntry:
     note: str | None = None
     symbol: str | None = None
     """The function's name in the library, made from its content."""
+    record: dict[str, Any] | None = None
+    """The tuning record it was scheduled by: ``key``, ``recipe``, ``trace``, and both times in µs."""
 
 
 @dataclass
@@ -220,6 +222,7 @@ def _kernel(kernel: KernelEntry) -> dict[str, Any]:
         "origin": kernel.origin,
         "calls": kernel.calls,
         "schedule": kernel.schedule,
+        "record": kernel.record,
         "note": kernel.note,
         "alternatives": kernel.alternatives,
         "predicted_us": _estimate(kernel.predicted),
