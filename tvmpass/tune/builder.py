@@ -1,0 +1,209 @@
+"""Build candidates in children of a fork server; keep what a session measures again.
+
+A workload gets a folder with candidate 0's library and the results of the
+unscheduled kernel, a candidate one library.  Both are made once.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import shutil
+from collections import OrderedDict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tvmpass.core.errors import TvmpassError
+
+from .forkserver import Call, ForkServer, Outcome
+from .server import is_memory
+from .work import Candidate, Workload
+from .workload_file import write_workload
+
+BUILDS = 2
+"""Candidates built at a time: compiling holds memory, and a later run is timed alone."""
+
+GIB = 1 << 30
+BUILD_MEMORY = 4 * GIB
+"""For scheduling and compiling one candidate, beyond what TVM itself takes."""
+
+KEPT_LIBRARIES = 256
+KEPT_BYTES = 2 * GIB
+"""Bounds on the libraries and on the workloads' arrays that wait on disk for being used again."""
+
+
+_Key = tuple[str, str | None, str | None]
+
+
+@dataclass(frozen=True)
+class Built:
+    """A candidate's library and the cost model's features of the scheduled kernel."""
+
+    path: Path
+    features: list[float]
+
+
+@dataclass(frozen=True)
+class Failed:
+    """Why a candidate, or its whole workload, cannot be run: a record's status and cause."""
+
+    status: str
+    cause: str
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """What every candidate of a workload is compared with and timed against.
+
+    ``folder`` holds the sets of arguments and results, ``checked`` says what made
+    the results (`Measurement.checked`).
+    """
+
+    folder: Path
+    candidate0: Built
+    checked: str
+
+
+class Builder:
+    """Builds for a runner, in children of ``server``.
+
+    ``rule_files`` may add scheduling steps.  ``seconds`` bounds one compilation,
+    ``memory_bytes`` what it may take.
+    """
+
+    def __init__(
+        self,
+        server: ForkServer,
+        rule_files: Iterable[str | os.PathLike] = (),
+        seconds: float = 60.0,
+        memory_bytes: int = BUILD_MEMORY,
+    ):
+        self.server, self.seconds, self.memory_bytes = server, seconds, memory_bytes
+        self.rule_files = [os.path.abspath(path) for path in rule_files]
+        self._numbers = itertools.count()
+        self._folders: dict[str, Path] = {}
+        self._libraries: OrderedDict[_Key, Built | Failed] = OrderedDict()
+        self._prepared: OrderedDict[str, Prepared | Failed] = OrderedDict()
+
+    def build(self, jobs: Sequence[tuple[Workload, Candidate]]) -> list[Built | Failed]:
+        """Return each job's library, `BUILDS` of them made at a time; equal jobs are built once."""
+        todo: dict[_Key, tuple[Workload, Candidate]] = {}
+        for workload, candidate in jobs:
+            key = _key(workload, candidate)
+            if key not in self._libraries:
+                todo.setdefault(key, (workload, candidate))
+        waiting = list(todo)
+        running: dict[int, tuple[_Key, Path]] = {}
+        while waiting or running:
+            while waiting and len(running) < BUILDS:
+                key = waiting.pop(0)
+                path = self.server.folder / f"candidate-{next(self._numbers)}.so"
+                workload, candidate = todo[key]
+                running[self.server.submit(self._call(workload, candidate, path))] = key, path
+            outcome = self.server.wait()
+            assert outcome is not None
+            key, path = running.pop(outcome.ticket)
+            self._libraries[key] = _built(outcome, path)
+        found = [self._libraries[_key(workload, candidate)] for workload, candidate in jobs]
+        for workload, candidate in jobs:
+            self._libraries.move_to_end(_key(workload, candidate))
+        self._forget_libraries()
+        return found
+
+    def prepare(self, workload: Workload) -> Prepared | Failed:
+        """Return candidate 0's library and the results that every candidate must give."""
+        key = workload.kernel_key
+        if key not in self._prepared:
+            self._prepared[key] = self._prepare(workload)
+        self._prepared.move_to_end(key)
+        self._forget_workloads()
+        return self._prepared[key]
+
+    def _prepare(self, workload: Workload) -> Prepared | Failed:
+        (candidate0,) = self.build([(workload, workload.candidate0)])
+        if isinstance(candidate0, Failed):
+            return Failed(candidate0.status, f"candidate 0: {candidate0.cause}")
+        folder = self._folder(workload)
+        outcome = None
+        for tame in (False, True):  # some kernels are not defined for all numbers
+            arguments = {"folder": str(folder), "tame": tame}
+            call = Call("tvmpass.tune.reference:make_cases", arguments, 2 * self.seconds, self.memory_bytes)
+            outcome = self.server.call(call)
+            if outcome.status == "ok":
+                break
+        assert outcome is not None
+        if outcome.status != "ok" or "refused" in outcome.value:
+            failed = _failed(outcome)
+            return Failed(failed.status, f"the unscheduled kernel: {failed.cause}")
+        own = folder / "candidate0.so"
+        shutil.copyfile(candidate0.path, own)  # the library itself may be dropped before the workload is
+        return Prepared(folder, Built(own, candidate0.features), outcome.value["checked"])
+
+    def _call(self, workload: Workload, candidate: Candidate, path: Path) -> Call:
+        arguments = {
+            "folder": str(self._folder(workload)),
+            "output": str(path),
+            "recipe": candidate.recipe,
+            "trace": candidate.trace,
+            "rule_files": self.rule_files,
+            "memory_bytes": self.memory_bytes,
+        }
+        return Call("tvmpass.tune.build_job:build_candidate", arguments, self.seconds, self.memory_bytes)
+
+    def _folder(self, workload: Workload) -> Path:
+        folder = self._folders.get(workload.kernel_key)
+        if folder is None or not folder.is_dir():
+            folder = self.server.folder / f"workload-{next(self._numbers)}"
+            try:
+                folder.mkdir(parents=True)
+                write_workload(workload, folder)
+            except OSError as error:
+                raise TvmpassError(f"cannot write {folder}: {error.strerror}") from error
+            self._folders[workload.kernel_key] = folder
+        return folder
+
+    def _forget_libraries(self) -> None:
+        while len(self._libraries) > KEPT_LIBRARIES:
+            _, old = self._libraries.popitem(last=False)
+            if isinstance(old, Built):
+                old.path.unlink(missing_ok=True)
+
+    def _forget_workloads(self) -> None:
+        """Drop the arrays of the workloads unused for longest; the last one stays."""
+        sizes = {
+            key: _size(found.folder) if isinstance(found, Prepared) else 0
+            for key, found in self._prepared.items()
+        }
+        total = sum(sizes.values())
+        for key in list(self._prepared)[:-1]:
+            if total <= KEPT_BYTES:
+                break
+            total -= sizes[key]
+            shutil.rmtree(self._folders.pop(key), ignore_errors=True)
+            del self._prepared[key]
+
+
+def _key(workload: Workload, candidate: Candidate) -> _Key:
+    return workload.kernel_key, candidate.recipe, candidate.trace
+
+
+def _built(outcome: Outcome, path: Path) -> Built | Failed:
+    if outcome.status == "ok" and "features" in outcome.value:
+        return Built(path, outcome.value["features"])
+    return _failed(outcome)
+
+
+def _failed(outcome: Outcome) -> Failed:
+    """Say with a record's words how a call failed."""
+    if outcome.status == "ok":
+        if "memory" in outcome.value:
+            return Failed("memory", outcome.value["memory"])
+        cause = outcome.value["refused"]
+        return Failed("memory" if is_memory(cause) else "crash", cause)
+    status = "crash" if outcome.status == "error" else outcome.status
+    return Failed(status, outcome.cause or outcome.status)
+
+
+def _size(folder: Path) -> int:
+    return sum(entry.stat().st_size for entry in os.scandir(folder))

@@ -1,0 +1,108 @@
+"""Check a built candidate and time it against candidate 0, wherever it is loaded.
+
+The same code serves this machine and an RPC server: ``load`` brings a library
+there and returns its module, ``device`` is where the arguments go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import tvm
+
+from .build_job import SYMBOL
+from .checks import Arguments, Case, compare, read_cases
+from .timing import SCREENING, THOROUGH, Side, alternate
+
+Load = Callable[[Path], Any]
+
+
+def check_and_time(
+    folder: Path, library: Path, library0: Path, load: Load, device: Any, thorough: bool, guarded: bool
+) -> dict[str, Any]:
+    """Return the fields of a `Measurement` that running the candidate gives, as JSON values.
+
+    ``folder`` holds the workload's cases; ``library0`` is candidate 0.  Both sides
+    are timed on the very same arguments.  ``guarded`` puts the arguments between
+    guards, which only this machine's CPU can.
+    """
+    cases = read_cases(folder)
+    candidate, candidate0 = (load(path) for path in (library, library0))
+    for case in cases:
+        if thorough or not case.thorough:
+            wrong = _check(case, candidate, candidate0, device, guarded)
+            if wrong is not None:
+                return {"status": "wrong", "cause": wrong}
+    timed = Arguments(cases[0], device, guarded)
+    sides = [_side(module, device, timed) for module in (candidate, candidate0)]
+    found = alternate(sides[0], sides[1], THOROUGH if thorough else SCREENING)
+    wrong = _check_again(cases[0], candidate, timed)
+    if wrong is not None:
+        return {"status": "wrong", "cause": wrong}
+    return {
+        "status": "ok",
+        "median_us": found.median_us,
+        "samples_us": found.samples_us,
+        "candidate0_us": found.median0_us,
+        "wins": found.wins,
+    }
+
+
+def _check(case: Case, candidate: Any, candidate0: Any, device: Any, guarded: bool) -> str | None:
+    """Run a candidate once on fresh arguments; return one line where it is wrong."""
+    if case.expected:
+        expected = case.results()
+    else:
+        expected = _run(case, candidate0, device, guarded).outputs()
+    arguments = _run(case, candidate, device, guarded)
+    return arguments.damage() or compare(case, expected, arguments.outputs())
+
+
+def _run(case: Case, module: Any, device: Any, guarded: bool) -> Arguments:
+    arguments = Arguments(case, device, guarded)
+    module[SYMBOL](*arguments.values)
+    return arguments
+
+
+def _check_again(case: Case, candidate: Any, timed: Arguments) -> str | None:
+    """Is a candidate right after thousands of runs as well? Races show here."""
+    if any(argument.role == "inout" for argument in case.arguments):
+        return None  # each run went on from the last one's results
+    before = timed.outputs()
+    candidate[SYMBOL](*timed.values)
+    if (damage := timed.damage()) is not None:
+        return f"{damage}, after many runs"
+    if case.expected and (gap := compare(case, case.results(), timed.outputs())) is not None:
+        return f"{gap}, after many runs"
+    return compare(case, before, timed.outputs())
+
+
+def _side(module: Any, device: Any, arguments: Arguments) -> Side:
+    evaluators: dict[tuple[int, int], Any] = {}
+
+    def side(number: int, repeats: int) -> list[float]:
+        key = number, repeats
+        if key not in evaluators:
+            evaluators[key] = module.time_evaluator(SYMBOL, device, number=number, repeat=repeats)
+        return [seconds * 1e6 for seconds in evaluators[key](*arguments.values).results]
+
+    return side
+
+
+def run_here(folder: str, library: str, library0: str, kind: str, thorough: bool) -> dict[str, Any]:
+    """Check and time a candidate on this machine's ``kind`` of device: called in a child."""
+    device = tvm.cpu()
+    if kind == "cuda":
+        from tvmpass.compile.cuda_runtime import ensure_cuda_runtime
+
+        ensure_cuda_runtime()
+        device = tvm.cuda(0)
+
+    def load(path: Path) -> Any:
+        return tvm.runtime.load_module(str(path))
+
+    return check_and_time(
+        Path(folder), Path(library), Path(library0), load, device, thorough, guarded=kind == "cpu"
+    )
