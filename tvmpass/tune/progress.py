@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .measuring import Measuring
+    from .tasks import Task
+    from .work import Candidate, Measurement
 
 STAGE, MEASURED, BETTER, NOTE = "stage", "measured", "better", "note"
 """Kinds of `Progress`: a stage begins; a candidate was recorded; one that is the best of
@@ -47,6 +54,60 @@ class Progress:
 
 
 Watcher = Callable[[Progress], None]
+
+
+class Teller:
+    """Tells a watcher what a session does; ``measuring`` is set once there is something to count."""
+
+    def __init__(self, watcher: Watcher | None):
+        self.watcher = watcher
+        self.measuring: Measuring | None = None
+        self._start = time.monotonic()
+
+    @property
+    def elapsed_s(self) -> float:
+        """Return the seconds since the session began."""
+        return time.monotonic() - self._start
+
+    def stage(self, text: str) -> None:
+        """Say that a stage begins."""
+        self._tell(STAGE, text)
+
+    def note(self, text: str) -> None:
+        """Say what should be known."""
+        self._tell(NOTE, text)
+
+    def recorded(self, task: Task, candidate: Candidate, measurement: Measurement, better: bool) -> None:
+        """Say that a candidate has its record."""
+        text = candidate.recipe if candidate.recipe is not None else "a trace of MetaSchedule"
+        if measurement.status != "ok":
+            text += f": {measurement.status}" + (f" ({measurement.cause})" if measurement.cause else "")
+        self._tell(BETTER if better else MEASURED, text, task)
+
+    def _tell(self, kind: str, text: str, task: Task | None = None) -> None:
+        if self.watcher is None:
+            return
+        now = Progress(kind, text, self.elapsed_s)
+        if self.measuring is not None:
+            tasks, budget = self.measuring.tasks, self.measuring.budget
+            tuned = sum(t.cost_us * t.best_ratio for t in tasks)
+            now = replace(
+                now,
+                fraction=budget.fraction,
+                recorded=budget.recorded,
+                trials=budget.trials,
+                kernels=len(tasks),
+                gain=sum(t.cost_us for t in tasks) / tuned if tuned else 1.0,
+            )
+            if task is not None:
+                now = replace(
+                    now,
+                    eta_s=budget.eta_s(self.measuring.seconds_each),
+                    kernel=task.names[0],
+                    position=list(tasks).index(task) + 1,
+                    best=1.0 / task.best_ratio,
+                )
+        self.watcher(now)
 
 
 def clock(seconds: float) -> str:

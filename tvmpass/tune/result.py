@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tvmpass.compile.records import GATE
 from tvmpass.core.report import plain
+
+if TYPE_CHECKING:
+    from .tasks import Task
 
 SCHEMA = 1
 
@@ -141,6 +144,32 @@ class TuneResult:
     def __str__(self) -> str:
         text = f"{self.model}: {self.reason}, {self.recorded} candidates, {self.used} kernels faster"
         return text + (f", tuned/untuned {self.check.ratio}" if self.check and self.check.ratio else "")
+
+
+def task_result(task: Task) -> TaskResult:
+    """Return the figures of one task."""
+    failed: dict[str, int] = {}
+    for status in task.tried.values():
+        if status != "ok":
+            failed[status] = failed.get(status, 0) + 1
+    best = None
+    if task.best is not None:
+        best = task.best.recipe if task.best.recipe is not None else "trace"
+    return TaskResult(
+        kernel_key=task.key,
+        name=task.names[0],
+        kind=task.kind,
+        calls=task.calls,
+        origin=task.origin,
+        candidate0=task.candidate0,
+        candidate0_us=task.call_us,
+        measured=task.candidate0_us is not None,
+        best_ratio=task.best_ratio,
+        best=best,
+        tried=len(task.tried),
+        failed=failed,
+        spent_s=task.spent_s,
+    )
 
 
 def total_failed(tasks: Sequence[TaskResult]) -> dict[str, int]:

@@ -2,47 +2,40 @@
 
 The session takes the lock of the record file, plans the model, reads what the
 file already holds of its kernels, and measures candidate after candidate until
-the budget is used up.  A candidate that promises a new best is measured again,
-thoroughly, before it is recorded: of many noisy first numbers the best is mostly
-lucky, and only the second one counts.
+the budget is used up.  Then it times the whole model, tuned against untuned.
 """
 
 from __future__ import annotations
 
 import os
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from tvmpass import catalogue
 from tvmpass.compile.context import read_options
-from tvmpass.compile.latency import Latency
-from tvmpass.compile.records import read_file
+from tvmpass.compile.pipeline import Job as Pipeline
+from tvmpass.compile.records import LogFile, read_file
 from tvmpass.compile.target import describe_target, parse_target
-from tvmpass.core.errors import TvmpassError, UsageError
+from tvmpass.core.errors import UsageError
 from tvmpass.core.options import Options
 from tvmpass.core.rule import Rule
+from tvmpass.cost import dataset
 from tvmpass.cost.device import device_class as class_of
 
-from . import progress as shown
-from .budget import END, Budget, model_id, plan_id, ratio_of, recall, screened_line, time_line
-from .progress import Progress, Watcher
+from .budget import END, Budget, Memory, model_id, plan_id, recall
+from .measuring import Clock, Measuring
+from .progress import Teller, Watcher
 from .records import RecordFile, entry_of
 from .refit import SessionModel
 from .remember import remembered_tasks, task_lines
-from .result import ALREADY, BUDGET, EXHAUSTED, INTERRUPTED, ModelCheck, TaskResult, TuneResult
-from .tasks import IMPROVED, ROUND, Screened, Search, Task, choose, plan_tasks
-from .work import Candidate, Job, Measurement, Runner
+from .result import ALREADY, EXHAUSTED, INTERRUPTED, ModelCheck, TuneResult, task_result
+from .tasks import Search, Task, plan_tasks
+from .work import Candidate, Measurement, Runner, Workload
 
 FOLDER = "tuning_logs"
 """Where records go, below the current folder, where nothing else is said."""
-BATCH = 8
-"""Candidates per worker that are handed to the runner at once."""
-FIRST_SECONDS = 2.0
-FLUSH_S = 5.0
-"""Time without records that may be lost by a kill."""
 
 
 class TuneInterrupted(KeyboardInterrupt):
@@ -151,27 +144,26 @@ class Session:
         notes: Sequence[str] = (),
     ):
         self.mod, self.target, self.options = mod, target, options
-        self.runner, self.budget, self.watcher = runner, budget, progress
+        self.runner, self.budget, self.tell = runner, budget, Teller(progress)
         self.device_class = class_of(target, options.threads)
         self.notes = list(notes)
         self.tasks: list[Task] = []
-        self.new = 0
+        self.memory = Memory()
         self.check: ModelCheck | None = None
         self.fusion: dict[str, Any] | None = None
         self.exhausted = False
-        self._start = self._marked = time.monotonic()
-        self._overhead = 0.0
-        self._measuring_s = 0.0
+        self.measuring: Measuring | None = None
         self._opened: list[Search] = []
         self._traces: Any = None
 
     def run(self, folder: Path, wait: bool) -> TuneResult:
         """Tune until the budget is used up or nothing is left; return the figures."""
-        self._stage("opening the records")
-        facts = self.runner.facts
-        with RecordFile.open(folder, self.device_class, facts, wait, self._waiting) as file:
-            self._mark()  # waiting for another tune is no time spent on this one
+        self.tell.stage("opening the records")
+        with RecordFile.open(folder, self.device_class, self.runner.facts, wait, self.tell.note) as file:
             self.file = file
+            self.model = model_id(self.mod, self.params, self.device_class)
+            self.plan = plan_id(self.target, self.options, self.rules, self.without, self.rule_files)
+            self.clock = Clock(file, self.model, self.budget)
             try:
                 return self._run()
             except KeyboardInterrupt as error:
@@ -181,14 +173,11 @@ class Session:
                 self._close()
 
     def _run(self) -> TuneResult:
-        self.model = model_id(self.mod, self.params, self.device_class)
-        self.plan = plan_id(self.target, self.options, self.rules, self.without, self.rule_files)
         log = read_file(self.file.path)
         self.notes += [*self.file.notes, *log.problems]
-        already = self._already(log)
-        if already is not None:
-            return already
-        self._stage("planning the model")
+        if self._is_remembered(log):
+            return self._result(ALREADY)
+        self.tell.stage("planning the model")
         self.tasks, pipeline = plan_tasks(
             self.mod,
             self.target,
@@ -198,58 +187,58 @@ class Session:
             rules=self.rules,
             without=self.without,
         )
-        memory = recall(self.tasks, log, self.model, self.budget)
-        self.memory = memory
-        known = memory.end is not None and memory.end.get("plan") == self.plan
-        if known and memory.end is not None:
-            self.exhausted = memory.end.get("exhausted") is True
-            self.check = _read_check(memory.end.get("check"))
+        self.memory = recall(self.tasks, log, self.model, self.budget)
+        self._recall_end(self.memory.end or {})
         due = any(task.screened for task in self.tasks)
         if not due and not self.collect and (self.budget.used_up or self.exhausted):
-            if not known:
-                self._end(ALREADY)
+            self._end(ALREADY)
             return self._result(ALREADY)
-        reason = self._search(pipeline.latency)
+        self._latency, self._model = pipeline.latency, SessionModel(pipeline.latency, self.options.seed)
+        self.clock.beside()
+        self.measuring = Measuring(
+            self.tasks, self.runner, self.file, self.clock, self._open, self.tell.recorded
+        )
+        self.tell.measuring = self.measuring
+        reason = self.measuring.run()
+        self.exhausted = reason == EXHAUSTED
         if self.collect:
-            self._collect()
-        if self.new or (self.check is None and any(task.best for task in self.tasks)):
+            self._collect(pipeline)
+        if self.new or self.check is None:
             self._check_model()
         self._end(reason)
         return self._result(reason)
 
-    def _already(self, log) -> TuneResult | None:
-        """Return the result of a tune that has nothing to do, without planning the model again."""
+    @property
+    def new(self) -> int:
+        """Return how many candidates this session recorded."""
+        return self.measuring.new if self.measuring is not None else 0
+
+    def _is_remembered(self, log: LogFile) -> bool:
+        """Find out, without planning the model again, whether there is nothing to do."""
         tasks, end = remembered_tasks(log.sessions, self.model, self.plan)
         if not tasks or self.collect:
-            return None
+            return False
         budget = Budget(self.budget.trials, self.budget.seconds)
         recall(tasks, log, self.model, budget)
         if any(task.screened for task in tasks) or not (budget.used_up or end.get("exhausted") is True):
-            return None
-        self.tasks, self.budget, self.check = tasks, budget, _read_check(end.get("check"))
-        return self._result(ALREADY)
+            return False
+        self.tasks, self.budget = tasks, budget
+        self._recall_end(end)
+        return True
 
-    def _search(self, latency: Latency) -> str:
-        """Measure candidates until the budget is used up or nothing is left."""
-        self._latency = latency
-        self._model = SessionModel(latency, self.options.seed)
-        self._spend_overhead()
-        self._thorough()
-        while not self.budget.used_up:
-            size = min(max(BATCH, self.runner.workers), self.budget.left(self._seconds_each))
-            chosen = choose(self.tasks, size, self._open)
-            self._spend_overhead()
-            if not chosen:
-                self.exhausted = True
-                return EXHAUSTED
-            self._measure(chosen)
-            self._thorough()
-        return BUDGET
+    def _recall_end(self, end: Mapping[str, Any]) -> None:
+        """Take over how the last session of this model and plan ended."""
+        if end.get("plan") == self.plan:
+            self.exhausted = end.get("exhausted") is True
+            self.check = _read_check(end.get("check"))
 
     def _open(self, task: Task) -> Search:
         """Open a task's search and tell it what earlier sessions measured."""
+        from .metaschedule import MetaSchedule
         from .search import TaskSearch
 
+        if self._traces is None:
+            self._traces = MetaSchedule()
         assert task.workload is not None
         search = TaskSearch(
             task.workload,
@@ -257,7 +246,7 @@ class Session:
             self._model,
             task.tried.keys(),
             rule_files=self.rule_files,
-            traces=self._trace_source(),
+            traces=self._traces,
         )
         self._opened.append(search)
         for known, candidate, measurement in self.memory.told:
@@ -265,154 +254,40 @@ class Session:
                 search.tell(candidate, measurement)
         return search
 
-    def _trace_source(self) -> Any:
-        if self._traces is None:
-            from .metaschedule import MetaSchedule
-
-            self._traces = MetaSchedule()
-        return self._traces
-
-    def _measure(self, chosen: Sequence[tuple[Task, Candidate]]) -> None:
-        """Screen candidates; what promises a new best waits for a thorough measurement."""
-        best = {task.key: task.best_ratio for task, _ in chosen}
-        rounds: dict[str, int] = {}
-        for task, _ in chosen:
-            rounds[task.key] = rounds.get(task.key, 0) + 1
-
-        def done(task: Task, candidate: Candidate, measurement: Measurement) -> None:
-            ratio = ratio_of(measurement)
-            if ratio is None or not task.promising(ratio):
-                self._record(task, candidate, measurement)
-                return
-            task.screened[candidate.text] = Screened(candidate, ratio, measurement)
-            self.file.append(screened_line(task, candidate, ratio))
-            task.spent_s += self._spend_overhead()
-
-        self._hand_out(chosen, done)
-        self._thorough()
-        for task in {id(task): task for task, _ in chosen}.values():
-            if task.best_ratio < IMPROVED * best[task.key]:
-                task.stale = 0
-            else:
-                task.stale += max(1, rounds[task.key] // ROUND)
-
-    def _thorough(self) -> None:
-        """Measure again what promised a new best, the most promising of each task first."""
-        while True:
-            due: list[tuple[Task, Candidate]] = []
-            for task in self.tasks:
-                for screened in sorted(task.screened.values(), key=lambda s: s.ratio):
-                    if screened.measurement is None or task.promising(screened.ratio):
-                        due.append((task, screened.candidate))
-                        break
-                    # Another one turned out better: the first numbers will do.
-                    self._record(task, screened.candidate, screened.measurement)
-            if not due:
-                return
-            self._hand_out(due, self._record, thorough=True)
-
-    def _hand_out(
-        self,
-        chosen: Sequence[tuple[Task, Candidate]],
-        done: Callable[[Task, Candidate, Measurement], None],
-        thorough: bool = False,
-    ) -> None:
-        jobs, owner = [], {}
-        for task, candidate in chosen:
-            assert task.workload is not None
-            job = Job(task.workload, candidate, thorough)
-            jobs.append(job)
-            owner[id(job)] = task
-
-        def take(job: Job, measurement: Measurement) -> None:
-            done(owner.pop(id(job)), job.candidate, measurement)
-
-        begin = time.monotonic()
-        self.runner.measure(jobs, take)
-        self._measuring_s += time.monotonic() - begin
-        if owner:
-            raise TvmpassError(
-                f"internal: the runner {self.runner.name} left {len(owner)} jobs without an answer"
-            )
-
-    def _record(self, task: Task, candidate: Candidate, measurement: Measurement) -> None:
-        """Write a candidate's line, and candidate 0's where there is none yet."""
-        assert task.workload is not None
-        measurement.spent_s = self._mark()
-        if measurement.candidate0_us is not None:
-            task.candidate0_us = measurement.candidate0_us
-            if not task.has_candidate0:
-                self.file.append(self._candidate0(task, measurement))
-                task.has_candidate0 = True
-        self.file.append(entry_of(task.workload, candidate, measurement))
-        better = task.note(candidate, measurement.status, ratio_of(measurement), measurement.wins)
-        task.spent_s += measurement.spent_s
-        self.budget.recorded += 1
-        self.budget.spent_s += measurement.spent_s
-        self.new += 1
-        if task.search is not None:
-            task.search.tell(candidate, measurement)
-        self._say(shown.BETTER if better else shown.MEASURED, _outcome(candidate, measurement), task)
-
-    def _candidate0(self, task: Task, measurement: Measurement) -> dict[str, Any]:
-        assert task.workload is not None
-        own = Measurement(
-            status="ok",
-            median_us=measurement.candidate0_us,
-            candidate0_us=measurement.candidate0_us,
-            features=task.features,
-            worker=measurement.worker,
-            checked=measurement.checked,
-        )
-        return entry_of(task.workload, task.workload.candidate0, own)
-
     def _check_model(self) -> None:
         """Time the whole model tuned against untuned; the result says how it came out."""
         from .model_check import check_model
 
         if not any(task.best for task in self.tasks):
             self.check = ModelCheck(reason="no kernel got a faster schedule: both are the same")
-            return
-        if self.remote:
+        elif self.remote:
             self.check = ModelCheck(reason="the kernels were measured on other machines")
-            return
-        self.check = check_model(
-            self.mod,
-            self.target,
-            self.options,
-            self.file.path.parent,
-            params=self.params,
-            rules=self.rules,
-            without=self.without,
-            progress=self._stage,
+        else:
+            self.check = check_model(
+                self.mod,
+                self.target,
+                self.options,
+                self.file.path.parent,
+                params=self.params,
+                rules=self.rules,
+                without=self.without,
+                progress=self.tell.stage,
+            )
+
+    def _collect(self, pipeline: Pipeline) -> None:
+        """Measure the model's fusion alternatives, those that have no lines yet."""
+        from .fusion_alternatives import as_json, collect
+
+        self.tell.stage("measuring fusion alternatives")
+        path = self.file.path
+        known = {line.group_key for line in dataset.read([path], self.device_class).alternatives}
+
+        def write(workload: Workload, candidate: Candidate, measurement: Measurement) -> None:
+            self.file.append(entry_of(workload, candidate, measurement))
+
+        self.fusion = as_json(
+            collect(pipeline, self.runner, self.device_class, known, write, self.file.append, self.tell.stage)
         )
-        self._mark()
-
-    def _collect(self) -> None:
-        from .fusion_alternatives import collect
-
-        self._stage("measuring fusion alternatives")
-        self.fusion = collect(self)
-
-    @property
-    def _seconds_each(self) -> float:
-        return self._measuring_s / self.new if self.new else FIRST_SECONDS
-
-    def _mark(self) -> float:
-        """Return the wall time since the last mark: every second is counted once."""
-        now = time.monotonic()
-        passed, self._marked = now - self._marked, now
-        return passed
-
-    def _spend_overhead(self) -> float:
-        """Count the time since the last mark as overhead; write it down now and then."""
-        passed = self._mark()
-        self._overhead += passed
-        self.budget.spent_s += passed
-        if self._overhead >= FLUSH_S:
-            self.file.append(time_line(self.model, self._overhead))
-            self._overhead = 0.0
-        return passed
 
     def _end(self, reason: str) -> None:
         """Write the line that ends a session."""
@@ -427,20 +302,18 @@ class Session:
                     "exhausted": self.exhausted,
                     "recorded": self.budget.recorded,
                     "new": self.new,
-                    "overhead_s": round(self._overhead, 3),
+                    "overhead_s": round(self.clock.beside_s, 3),
                     "check": None if self.check is None else asdict(self.check),
                     "tasks": task_lines(self.tasks),
                 }
             }
         )
-        self._overhead = 0.0
 
     def _close(self) -> None:
         for search in self._opened:
             search.close()
         if self._traces is not None:
             self._traces.close()
-            self.notes += self._traces.problems
 
     def _result(self, reason: str) -> TuneResult:
         return TuneResult(
@@ -454,72 +327,12 @@ class Session:
             recorded=self.budget.recorded,
             new=self.new,
             spent_s=self.budget.spent_s,
-            elapsed_s=time.monotonic() - self._start,
-            tasks=[_task_result(task) for task in self.tasks],
+            elapsed_s=self.tell.elapsed_s,
+            tasks=[task_result(task) for task in self.tasks],
             check=self.check,
             fusion=self.fusion,
-            notes=self.notes,
+            notes=[*self.notes, *(self._traces.problems if self._traces is not None else ())],
         )
-
-    def _waiting(self, text: str) -> None:
-        self._say(shown.NOTE, text)
-
-    def _stage(self, text: str) -> None:
-        self._say(shown.STAGE, text)
-
-    def _say(self, kind: str, text: str, task: Task | None = None) -> None:
-        if self.watcher is None:
-            return
-        cost = sum(t.cost_us for t in self.tasks)
-        tuned = sum(t.cost_us * t.best_ratio for t in self.tasks)
-        self.watcher(
-            Progress(
-                kind=kind,
-                text=text,
-                elapsed_s=time.monotonic() - self._start,
-                fraction=self.budget.fraction,
-                eta_s=self.budget.eta_s(self._seconds_each) if task is not None else None,
-                recorded=self.budget.recorded,
-                trials=self.budget.trials,
-                kernel="" if task is None else task.names[0],
-                position=0 if task is None else self.tasks.index(task) + 1,
-                kernels=len(self.tasks),
-                best=1.0 if task is None else 1.0 / task.best_ratio,
-                gain=cost / tuned if tuned else 1.0,
-            )
-        )
-
-
-def _outcome(candidate: Candidate, measurement: Measurement) -> str:
-    what = candidate.recipe if candidate.recipe is not None else "a trace of MetaSchedule"
-    if measurement.status == "ok":
-        return what
-    return f"{what}: {measurement.status}" + (f" ({measurement.cause})" if measurement.cause else "")
-
-
-def _task_result(task: Task) -> TaskResult:
-    failed: dict[str, int] = {}
-    for status in task.tried.values():
-        if status != "ok":
-            failed[status] = failed.get(status, 0) + 1
-    best = None
-    if task.best is not None:
-        best = task.best.recipe if task.best.recipe is not None else "trace"
-    return TaskResult(
-        kernel_key=task.key,
-        name=task.names[0],
-        kind=task.kind,
-        calls=task.calls,
-        origin=task.origin,
-        candidate0=task.candidate0,
-        candidate0_us=task.call_us,
-        measured=task.candidate0_us is not None,
-        best_ratio=task.best_ratio,
-        best=best,
-        tried=len(task.tried),
-        failed=failed,
-        spent_s=task.spent_s,
-    )
 
 
 def _read_check(data: Any) -> ModelCheck | None:
