@@ -7,6 +7,7 @@ LLVM the host code.  Both results are cached by content.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,7 +20,7 @@ from tvm.tirx.build import codegen_build
 from tvmpass.core.cuda_arch import target_arches
 from tvmpass.core.errors import TvmpassError, last_line
 
-from .codegen import kernel_context
+from .codegen import MAX_FORMS, kernel_context
 from .compile_cache import CompileCache
 from .cuda_binary import fatbin_code_bytes
 from .cuda_limits import check_launch, check_resources, report
@@ -69,8 +70,8 @@ def compile_cuda(
 
     ``names[symbol]`` is the kernel's name in messages; functions without one run
     on the host.  ``plainer(symbol, error)`` gives another form of a kernel that
-    could not be compiled, or None.  Raises `TvmpassError` naming the kernel, also
-    for one that breaks a limit of any of the target's architectures.
+    could not be compiled or breaks a limit of any of the target's architectures,
+    or None.  Raises `TvmpassError` naming a kernel without one.
     """
     nvcc, arches = find_tools(target), target_arches(target)
 
@@ -88,7 +89,6 @@ def compile_cuda(
         made.modules.append(CudaModule(BINARY_FORMAT, table, unit.fatbin))
         sizes = fatbin_code_bytes(unit.fatbin)
         for source in members:
-            check_resources(names[source.name], source.kernels, unit.resources)
             made.reports[source.name] = report(source.kernels, unit.resources, arches)
             made.code_bytes[source.name] = sum(sizes.get(kernel.name, 0) for kernel in source.kernels)
     for symbol, function in functions.items():
@@ -116,12 +116,12 @@ def find_tools(target: tvm.target.Target) -> Nvcc:
 
 
 class _Sources:
-    """The CUDA text of each kernel; one that fails is replaced by its plainer form, once."""
+    """The CUDA text of each kernel; one that fails is replaced by plainer forms, if there are any."""
 
     def __init__(self, names: Mapping[str, str], target: tvm.target.Target, plainer: Plainer):
         self.names, self.target, self.plainer = names, target, plainer
         self.made: dict[str, CudaSource] = {}
-        self.replaced: set[str] = set()
+        self.replaced: Counter[str] = Counter()
 
     def emit(self, symbol: str, function: tirx.PrimFunc) -> None:
         """Lower a function and keep what it became."""
@@ -131,23 +131,42 @@ class _Sources:
             self.replace(symbol, last_line(error), error)
 
     def replace(self, symbol: str, reason: str, cause: Exception) -> None:
-        """Lower the plainer form instead; `TvmpassError` where there is none."""
-        simple = self.plainer(symbol, reason) if symbol not in self.replaced else None
-        self.replaced.add(symbol)
-        if simple is None:
+        """Lower the next plainer form instead; `TvmpassError` where there is none."""
+        if not self.has_replaced(symbol, reason):
             raise TvmpassError(f"code generation of kernel {self.names[symbol]} failed: {reason}") from cause
+
+    def has_replaced(self, symbol: str, reason: str) -> bool:
+        """Lower the next plainer form instead; return whether there was one."""
+        simple = self.plainer(symbol, reason) if self.replaced[symbol] < MAX_FORMS else None
+        self.replaced[symbol] += 1
+        if simple is None:
+            return False
         self.emit(symbol, simple.with_attr("global_symbol", symbol))
+        return True
 
 
 def _compile_devices(sources: _Sources, arches, compile_all) -> list[tuple[Group, Unit]]:
-    """Check the launches and compile all device code; what nvcc refuses is replaced."""
+    """Check the launches and compile all device code.
+
+    What breaks a limit, or nvcc refuses, is replaced where there is another form.
+    """
     while True:
-        for symbol, source in sources.made.items():
-            check_launch(sources.names[symbol], source.kernels, arches)
+        checked: str | None = None
         try:
-            return compile_joined({symbol: s.source for symbol, s in sources.made.items()}, compile_all)
+            for checked, source in sources.made.items():
+                check_launch(sources.names[checked], source.kernels, arches)
+            checked = None
+            made = compile_joined({symbol: s.source for symbol, s in sources.made.items()}, compile_all)
+            for group, unit in made:
+                for checked in group.names:
+                    source = sources.made[checked]
+                    check_resources(sources.names[checked], source.kernels, unit.resources)
+            return made
         except UnitError as error:
             sources.replace(error.unit, error.reason, error)
+        except TvmpassError as error:
+            if checked is None or not sources.has_replaced(checked, last_line(error)):
+                raise
 
 
 def _compile_launcher(source: CudaSource, target: tvm.target.Target, path: Path) -> None:
