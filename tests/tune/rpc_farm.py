@@ -28,6 +28,7 @@ class Farm:
 
     def __init__(self, folder: Path):
         self.folder = folder
+        self.environment: dict[str, str] = {}
         self.processes: list[subprocess.Popen] = []
         self.port = free_port()
         self.tracker = Tracker("127.0.0.1", self.port)
@@ -83,6 +84,7 @@ class Farm:
                 stdout=stream,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
+                env={**os.environ, "TMPDIR": str(self.folder), **self.environment},
             )
         self.processes.append(process)
         return process

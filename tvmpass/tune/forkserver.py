@@ -24,7 +24,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
@@ -38,6 +38,8 @@ READY_SECONDS = 120.0
 CLOSE_SECONDS = 5.0
 MAX_RESTARTS = 5
 """Servers lost (killed from outside) before the work is given up."""
+MAX_TRIES = 2
+"""So often a call is made whose server is lost."""
 
 _MAIN = "import sys; from tvmpass.tune.server import serve; serve(*sys.argv[1:])"
 
@@ -62,6 +64,7 @@ class Call:
 class Outcome:
     """How a call ended: ``ok``, ``error`` (it raised), ``crash``, ``timeout`` or ``memory``.
 
+    ``machine`` is an error that no call is to blame for, as a full disk.
     ``value`` is what the function returned, ``cause`` one line on what went wrong.
     """
 
@@ -70,6 +73,13 @@ class Outcome:
     value: Any
     cause: str | None
     spent_s: float
+
+
+@dataclass
+class _Running:
+    call: Call
+    begin: float
+    tries: int = 0
 
 
 class ForkServer:
@@ -85,7 +95,7 @@ class ForkServer:
         self.folder = Path(tempfile.mkdtemp(prefix="tvmpass-tune-"))
         self.lost = 0
         self._tickets = 0
-        self._waiting: dict[int, float] = {}
+        self._waiting: dict[int, _Running] = {}
         self._groups: dict[int, int] = {}
         self._done: list[Outcome] = []
         self._process: subprocess.Popen | None = None
@@ -97,24 +107,18 @@ class ForkServer:
 
         Raises `TvmpassError` where no server can be started.
         """
-        message = {
-            "function": call.function,
-            "arguments": call.arguments,
-            "seconds": call.seconds,
-            "memory_bytes": call.memory_bytes,
-            "by_resident": call.by_resident,
-        }
         self._tickets += 1
-        ticket = self._tickets
-        for _ in range(2):
-            connection = self.start()
-            try:
-                connection.send_bytes(json.dumps({**message, "ticket": ticket}).encode())
-                break
-            except OSError:  # the server is gone: once more with a new one
-                self._lose()
-        self._waiting[ticket] = time.monotonic()
-        return ticket
+        self._waiting[self._tickets] = running = _Running(call, time.monotonic())
+        try:
+            self._send(self._tickets, running)
+        except OSError:  # the server is gone
+            self._begin_anew()
+        return self._tickets
+
+    def _send(self, ticket: int, running: _Running) -> None:
+        running.tries += 1
+        message = json.dumps({**asdict(running.call), "ticket": ticket}).encode()
+        self.start().send_bytes(message)
 
     def wait(self, timeout: float | None = None) -> Outcome | None:
         """Return the next call that ended; None after ``timeout`` seconds, or if none runs."""
@@ -148,6 +152,13 @@ class ForkServer:
             self._waiting.clear()
             self._end()
         self._done.clear()
+
+    def abort(self) -> None:
+        """End the server from another thread: the calls of the one that uses it fail at once."""
+        self._closed = True
+        process = self._process
+        if process is not None:
+            process.terminate()
 
     def close(self) -> None:
         """End the server and everything under it; also twice."""
@@ -209,7 +220,7 @@ class ForkServer:
         try:
             told = json.loads(self._connection.recv_bytes())
         except (EOFError, OSError):
-            self._lose()
+            self._begin_anew()
             return
         if "group" in told:
             self._groups[told["ticket"]] = told["group"]
@@ -218,15 +229,23 @@ class ForkServer:
         if self._waiting.pop(told["ticket"], None) is not None:
             self._done.append(Outcome(**told))
 
-    def _lose(self) -> None:
-        """Note that the server died; what it ran has crashed."""
-        now = time.monotonic()
-        for ticket, begin in self._waiting.items():
-            cause = "the process that runs candidates was killed"
-            self._done.append(Outcome(ticket, "crash", None, cause, now - begin))
-        self._waiting.clear()
-        self.lost += 1
-        self._end()
+    def _begin_anew(self) -> None:
+        """Start again after the server died: what it ran may have been its end, or not."""
+        while True:
+            self.lost += 1
+            self._end()
+            try:
+                for ticket, running in list(self._waiting.items()):
+                    if running.tries < MAX_TRIES:
+                        self._send(ticket, running)
+                    else:
+                        del self._waiting[ticket]
+                        cause = "the process that runs candidates was killed, twice"
+                        spent = time.monotonic() - running.begin
+                        self._done.append(Outcome(ticket, "crash", None, cause, spent))
+                return
+            except OSError:
+                continue
 
     def _end(self) -> None:
         if self._connection is not None:
