@@ -14,6 +14,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import tvm
+
+from tvmpass.compile.cuda_build import find_tools
+from tvmpass.compile.host_compiler import host_compiler
 from tvmpass.core.errors import TvmpassError
 
 from .forkserver import Call, ForkServer, Outcome
@@ -21,8 +25,8 @@ from .server import is_memory
 from .work import Candidate, Workload
 from .workload_file import write_workload
 
-BUILDS = 2
-"""Candidates built at a time: compiling holds memory, and a later run is timed alone."""
+BUILDS = max(2, min(8, (os.cpu_count() or 1) // 2))
+"""Candidates built at a time; nothing is timed meanwhile."""
 
 GIB = 1 << 30
 BUILD_MEMORY = 4 * GIB
@@ -57,12 +61,15 @@ class Prepared:
     """What every candidate of a workload is compared with and timed against.
 
     ``folder`` holds the sets of arguments and results, ``checked`` says what made
-    the results (`Measurement.checked`).
+    the results (`Measurement.checked`), ``bytes`` is the size of the largest set, and
+    ``operations`` bounds the scalar operations of one run.
     """
 
     folder: Path
     candidate0: Built
     checked: str
+    bytes: int
+    operations: float
 
 
 class Builder:
@@ -138,7 +145,7 @@ class Builder:
             return Failed(failed.status, f"the unscheduled kernel: {failed.cause}")
         own = folder / "candidate0.so"
         shutil.copyfile(candidate0.path, own)  # the library itself may be dropped before the workload is
-        return Prepared(folder, Built(own, candidate0.features), outcome.value["checked"])
+        return Prepared(folder, Built(own, candidate0.features), **outcome.value)
 
     def _call(self, workload: Workload, candidate: Candidate, path: Path) -> Call:
         arguments = {
@@ -184,6 +191,14 @@ class Builder:
             del self._prepared[key]
 
 
+def check_tools(target: tvm.target.Target) -> None:
+    """Raise `TvmpassError` for a compiler that is missing: no candidate is to blame for that."""
+    if target.kind.name == "cuda":
+        find_tools(target)
+    else:
+        host_compiler("tuning needs")
+
+
 def _key(workload: Workload, candidate: Candidate) -> _Key:
     return workload.kernel_key, candidate.recipe, candidate.trace
 
@@ -195,7 +210,9 @@ def _built(outcome: Outcome, path: Path) -> Built | Failed:
 
 
 def _failed(outcome: Outcome) -> Failed:
-    """Say with a record's words how a call failed."""
+    """Say with a record's words how a call failed; raises where the machine is to blame."""
+    if outcome.status == "machine":
+        raise TvmpassError(f"candidates cannot be built on this machine: {outcome.cause}")
     if outcome.status == "ok":
         if "memory" in outcome.value:
             return Failed("memory", outcome.value["memory"])

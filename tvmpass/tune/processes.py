@@ -86,17 +86,21 @@ def kill_group(group: int) -> None:
 
 def children(pid: int) -> list[int]:
     """Return the processes whose parent is ``pid``, zombies included."""
-    found = []
-    for entry in os.scandir("/proc"):
-        if entry.name.isdigit():
-            try:
-                status = Path(entry.path, "stat").read_text()
-            except OSError:  # it ended meanwhile
-                continue
-            # The second field is the name in parentheses, which may hold anything.
-            if int(status.rpartition(")")[2].split()[1]) == pid:
-                found.append(int(entry.name))
-    return found
+    try:
+        return [int(text) for text in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    except OSError:  # the kernel was built without that file
+        return [int(entry.name) for entry in os.scandir("/proc") if _parent(entry) == pid]
+
+
+def _parent(entry: os.DirEntry[str]) -> int | None:
+    if not entry.name.isdigit():
+        return None
+    try:
+        status = Path(entry.path, "stat").read_text()
+    except OSError:  # it ended meanwhile
+        return None
+    # The second field is the name in parentheses, which may hold anything.
+    return int(status.rpartition(")")[2].split()[1])
 
 
 def kill_orphans(known: Iterable[int]) -> None:

@@ -54,7 +54,11 @@ def make_cases(folder: str, tame: bool) -> dict[str, Any]:
             write_results(case, arguments.outputs())
         made.append(case)
     write_cases(made, place)
-    return {"checked": "reference" if made[0].expected else "candidate0"}
+    return {
+        "checked": "reference" if made[0].expected else "candidate0",
+        "bytes": max(sum(argument.bytes for argument in case.arguments) for case in made),
+        "operations": scalar_operations(unit.function, dict.fromkeys(symbols, EXAMPLE_EXTENT)),
+    }
 
 
 def _wanted(unit: Unit, symbolic: bool, tame: bool):

@@ -103,6 +103,22 @@ def run_here(folder: str, library: str, library0: str, kind: str, thorough: bool
     def load(path: Path) -> Any:
         return tvm.runtime.load_module(str(path))
 
-    return check_and_time(
-        Path(folder), Path(library), Path(library0), load, device, thorough, guarded=kind == "cpu"
-    )
+    paths = Path(folder), Path(library), Path(library0)
+    return check_and_time(*paths, load, device, thorough, guarded=kind == "cpu")
+
+
+def find_device(arches: list[str]) -> dict[str, Any]:
+    """Return what record files note about this machine's CUDA device: called in a child.
+
+    ``fault`` says why it cannot run code for ``arches``.
+    """
+    from tvmpass.compile.cuda_probe import probe
+    from tvmpass.compile.cuda_runtime import runs_on
+
+    found = probe()
+    if not found.answers:
+        return {"fault": f"no CUDA device answers on this machine, {found.reason}"}
+    device = tvm.cuda(0)
+    if not runs_on(arches, str(device.compute_version)):
+        return {"fault": f"this machine's device is {found.reason}"}
+    return {"sms": int(device.multi_processor_count), "name": found.name}

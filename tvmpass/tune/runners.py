@@ -10,22 +10,34 @@ from typing import Any
 
 import tvm
 
+from tvmpass.compile.target import describe_target
+from tvmpass.core.cuda_arch import target_arches
 from tvmpass.core.errors import TvmpassError, UsageError
 from tvmpass.core.options import Options
 from tvmpass.cost.device import host_facts
 
-from .builder import GIB, Builder, Built, Failed, Prepared
+from .builder import BUILDS, GIB, Builder, Built, Failed, Prepared, check_tools
 from .forkserver import Call, ForkServer
 from .work import Job, Measurement, Runner
 
-BATCH = 8
+BATCH = max(8, 2 * BUILDS)
 """Jobs built before the first of them is timed; nothing is built while one is."""
 
 RUN_SECONDS = 15.0
-"""For checking and timing a candidate, beyond what candidate 0's own time explains."""
+"""For checking and timing a candidate, beyond what a slow kernel needs by itself."""
+LONGEST_SECONDS = 150.0
+"""The same for the slowest kernels."""
+RUNS = 20
+"""Runs of candidate 0 that fit into what is added for a slow kernel."""
+OPERATIONS_PER_SECOND = 1e9
+"""What candidate 0 does at least, before its time is known."""
+
 RUN_MEMORY = 4 * GIB
+COPIES = 16
+"""Copies of a kernel's arguments for which there is memory beside that; comparing takes float64."""
+
+CPU_BUILD_SECONDS = 40.0
 CUDA_BUILD_SECONDS = 180.0
-CPU_BUILD_SECONDS = 60.0
 
 Done = Callable[[Job, Measurement], None]
 
@@ -33,8 +45,9 @@ Done = Callable[[Job, Measurement], None]
 class LocalRunner:
     """Measures on this machine, each candidate in processes that may die alone.
 
-    Candidates are built two at a time and then timed one by one, with nothing
-    of ours beside them.  Raises `TvmpassError` where the children cannot be started.
+    Some candidates are built at a time; then they are timed one by one, with
+    nothing of ours beside them.  Raises `TvmpassError` where a compiler is missing,
+    or, for a CUDA target, a device that runs its code.
     """
 
     name = "local"
@@ -51,13 +64,20 @@ class LocalRunner:
     ):
         self.kind = "cuda" if target.kind.name == "cuda" else "cpu"
         self.run_seconds = run_seconds
+        self.worker = platform.node()
+        self.facts: dict[str, Any] = dict(host_facts())
+        self._candidate0_s: dict[str, float] = {}
         environment = {"TVM_NUM_THREADS": str(options.threads)}
         self.server = ForkServer(environment, warm_up="tvmpass.tune.build_job:warm_up")
-        usual = CUDA_BUILD_SECONDS if self.kind == "cuda" else CPU_BUILD_SECONDS
-        self.builder = Builder(self.server, rule_files, build_seconds or usual)
-        self.worker = platform.node()
-        self.facts: dict[str, Any] = host_facts()
-        self._candidate0_s: dict[str, float] = {}
+        try:
+            if self.kind == "cuda":
+                self.facts.update(self._find_device(target))
+            check_tools(target)
+            usual = CUDA_BUILD_SECONDS if self.kind == "cuda" else CPU_BUILD_SECONDS
+            self.builder = Builder(self.server, rule_files, build_seconds or usual)
+        except BaseException:
+            self.server.close()
+            raise
 
     def measure(self, jobs: Sequence[Job], done: Done) -> None:
         """Measure ``jobs``; call ``done`` for each as results come; see `Runner`."""
@@ -78,18 +98,30 @@ class LocalRunner:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def _find_device(self, target: tvm.target.Target) -> dict[str, Any]:
+        """Ask in a child, so that neither this process nor the server opens the device."""
+        arguments = {"arches": list(target_arches(target))}
+        call = Call("tvmpass.tune.run_job:find_device", arguments, self.run_seconds, None)
+        outcome = self.server.call(call)
+        fault = outcome.cause if outcome.status != "ok" else outcome.value.pop("fault", None)
+        if fault is not None:
+            raise TvmpassError(
+                f"{describe_target(target)} cannot be measured here: {fault}; tune on a machine with such a "
+                "device, or on others through a tracker: --rpc HOST:PORT --rpc-key KEY"
+            )
+        return outcome.value
+
     def _measure_batch(self, jobs: Sequence[Job], done: Done) -> None:
         begin = time.monotonic()
         prepared = [self.builder.prepare(job.workload) for job in jobs]
-        wanted = [job for job, ready in zip(jobs, prepared) if isinstance(ready, Prepared)]
-        built = dict(
-            zip(map(id, wanted), self.builder.build([(job.workload, job.candidate) for job in wanted]))
-        )
+        fit = [(job.workload, job.candidate) for job, p in zip(jobs, prepared) if isinstance(p, Prepared)]
+        built = iter(self.builder.build(fit))
+        libraries = [next(built) if isinstance(p, Prepared) else None for p in prepared]
         # The batch was built together: each job bears an equal share of that.
         share = (time.monotonic() - begin) / max(1, len(jobs))
-        for job, ready in zip(jobs, prepared):
+        for job, ready, library in zip(jobs, prepared, libraries):
             begin = time.monotonic()
-            made = self._run(job, ready, built.get(id(job)))
+            made = self._run(job, ready, library)
             made.spent_s = share + time.monotonic() - begin
             made.worker = self.worker
             done(job, made)
@@ -107,18 +139,27 @@ class LocalRunner:
             "kind": self.kind,
             "thorough": job.thorough,
         }
-        seconds = self.run_seconds
-        call = Call(
-            "tvmpass.tune.run_job:run_here", arguments, seconds, RUN_MEMORY, by_resident=self.kind == "cuda"
-        )
+        memory = RUN_MEMORY + COPIES * ready.bytes
+        seconds = self._seconds(job, ready)
+        cuda = self.kind == "cuda"
+        call = Call("tvmpass.tune.run_job:run_here", arguments, seconds, memory, by_resident=cuda)
         outcome = self.server.call(call)
-        if outcome.status != "ok":
-            status = "crash" if outcome.status == "error" else outcome.status
-            made = Measurement(status, cause=outcome.cause)
-        else:
+        if outcome.status == "machine":
+            raise TvmpassError(f"candidates cannot be run on this machine: {outcome.cause}")
+        if outcome.status == "ok":
             made = Measurement(**outcome.value)
+        else:
+            made = Measurement("crash" if outcome.status == "error" else outcome.status, cause=outcome.cause)
+        if made.candidate0_us is not None:
+            self._candidate0_s[job.workload.kernel_key] = made.candidate0_us / 1e6
         made.features, made.checked = library.features, ready.checked
         return made
+
+    def _seconds(self, job: Job, ready: Prepared) -> float:
+        """Return the time limit of a run: longer for a kernel that itself takes long."""
+        rough = ready.operations / OPERATIONS_PER_SECOND
+        once = self._candidate0_s.get(job.workload.kernel_key, rough)
+        return self.run_seconds * (2 if job.thorough else 1) + min(LONGEST_SECONDS, RUNS * once)
 
 
 def make_runner(
@@ -138,7 +179,7 @@ def make_runner(
 
         host, port = _address(rpc)
         if not rpc_key:
-            raise UsageError("--rpc needs --rpc-key: the key under which the servers are registered")
+            raise UsageError("--rpc needs --rpc-key KEY: the key under which the servers are registered")
         return RpcRunner(host, port, rpc_key, target=target, options=options, rule_files=rule_files)
     if rpc_key:
         raise UsageError("--rpc-key needs --rpc HOST:PORT: the tracker that knows the servers")
@@ -150,6 +191,3 @@ def _address(text: str) -> tuple[str, int]:
     if not host or not port.isdigit() or not 0 < int(port) < 1 << 16:
         raise UsageError(f"--rpc {text!r}: expected HOST:PORT")
     return host, int(port)
-
-
-__all__ = ("LocalRunner", "TvmpassError", "make_runner")

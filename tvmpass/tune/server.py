@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import gc
 import importlib
 import json
@@ -26,6 +27,8 @@ _WATCH = 0.05
 """Seconds between two looks at the memory of children that are not bounded by address space."""
 
 _TAIL_BYTES = 4096
+_MACHINE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.EMFILE, errno.ENFILE})
+"""Errors of the machine, whatever the call."""
 
 
 @dataclass
@@ -252,6 +255,8 @@ def _result(told: dict[str, Any]) -> dict[str, Any]:
     except Exception as error:  # the caller is told, as of everything that goes wrong here
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
         cause = f"{type(error).__name__}: {lines[-1][:300]}" if lines else type(error).__name__
+        if isinstance(error, OSError) and error.errno in _MACHINE:
+            return {"status": "machine", "cause": cause}
         return {"status": "memory" if is_memory(str(error)) else "error", "cause": cause}
 
 
