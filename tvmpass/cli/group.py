@@ -8,6 +8,7 @@ from tvmpass.version import VERSION
 
 from .build import build
 from .explain import explain
+from .logs import logs
 from .passes import passes
 from .run import run
 from .train import train
@@ -31,5 +32,5 @@ def tvmpass() -> None:
         click.echo(f"tvmpass: warning: {line}", err=True)
 
 
-for command in (build, run, passes, explain, tune, train):
+for command in (build, run, passes, explain, tune, train, logs):
     tvmpass.add_command(command)
