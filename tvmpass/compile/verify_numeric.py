@@ -32,7 +32,7 @@ from .exact_floats import guard
 from .grouping import Group, GroupFunction, close_over, group_function, lower
 from .latency import Latency
 from .schedule import Scheduler, is_schedulable
-from .verify_inputs import difference, draw_array, input_sets
+from .verify_inputs import difference, draw_array, draw_parameters, input_sets
 
 MAX_SCALAR_OPS = 2e9
 """Above this many scalar operations a comparison is not run, and reported so."""
@@ -161,8 +161,7 @@ class NumericVerifier:
         """Draw named sets of a kernel's arrays, outputs included."""
         for name in ("normal", "special"):
             rng = [np.random.default_rng([self.options.seed, k]) for k in range(len(shapes))]
-            dtypes = [str(p.ty.dtype) for p in function.params]
-            yield name, [draw_array(s, d, r, name) for s, d, r in zip(shapes, dtypes, rng)]
+            yield name, draw_parameters(function, shapes, rng, name)
 
     def packed(self, site: Site, function: tirx.PrimFunc, packing) -> Refusal | None:
         """Compare a kernel on the site's weight with its packed form on the packed weight."""

@@ -13,7 +13,7 @@ import tvm_ffi
 from tvm import s_tir, tirx
 from tvm.tirx.buffer import is_buffer_var
 
-from tvmpass.compile.verify_inputs import draw_array
+from tvmpass.compile.verify_inputs import draw_array, padded_factors
 from tvmpass.core.nest import REDUCE, as_int, loads, substitute, walk_blocks
 from tvmpass.cost.extents import extent_value
 
@@ -114,6 +114,7 @@ def draw(function: tirx.PrimFunc, arguments: list[Argument], kind: str, seed: in
     numbers).  Integers that address an array stay inside it.
     """
     bounds = index_bounds(function)
+    finite = padded_factors(function) if kind == "special" else frozenset()
     drawn: list[np.ndarray | None] = []
     for position, (argument, parameter) in enumerate(zip(arguments, function.params)):
         if argument.role in (SCALAR, OUTPUT):
@@ -127,7 +128,8 @@ def draw(function: tirx.PrimFunc, arguments: list[Argument], kind: str, seed: in
         elif kind == "tame":
             drawn.append(_tame(argument, generator))
         else:
-            drawn.append(draw_array(argument.shape, argument.dtype, generator, kind))
+            wanted = "normal" if parameter in finite else kind
+            drawn.append(draw_array(argument.shape, argument.dtype, generator, wanted))
     return drawn
 
 

@@ -1,0 +1,34 @@
+"""What a kernel's parameters are drawn from for verification."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.tir_passes.cases import conv, depthwise, matmul
+from tvmpass.compile.verify_inputs import draw_parameters, padded_factors
+
+
+@pytest.mark.parametrize(
+    ("function", "expected"),
+    [
+        (depthwise(1, 5, 6, 8, 3, pad=1), ["w"]),
+        (conv(1, 5, 6, 4, 8, 3, pad=1), ["w"]),
+        (conv(1, 5, 6, 4, 8, 3), []),
+        (matmul(3, 4, 5), []),
+    ],
+)
+def test_weights_of_padded_images_are_told(function, expected):
+    assert [p.name for p in padded_factors(function)] == expected
+
+
+def test_special_values_spare_them_alone():
+    function = depthwise(1, 5, 6, 8, 3, pad=1)
+    shapes = [[int(d) for d in p.ty.shape] for p in function.params]
+
+    def drawn(kind):
+        return draw_parameters(function, shapes, [np.random.default_rng(k) for k in range(len(shapes))], kind)
+
+    x, weight, bias, _ = drawn("special")
+    assert np.isfinite(weight).all() and not np.isfinite(x).all() and not np.isfinite(bias).all()
+    np.testing.assert_array_equal(weight, drawn("normal")[1])
