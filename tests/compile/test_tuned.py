@@ -102,7 +102,7 @@ class UnrollAll(ScheduleRule):
 
 @pytest.mark.parametrize("text", ["unroll-all", "unroll-all{vector=true}"])
 def test_code_without_end_is_refused(text):
-    assert 64 * 64 > MAX_LANES and 64**3 > MAX_COPIES
+    assert MAX_LANES < 64 * 64 and MAX_COPIES < 64**3
     func = matmul(64, 64, 64)
     made = apply_candidate(func, text, None, TARGET, OPTIONS, steps=(UnrollAll(),))
     assert isinstance(made, Refusal) and made.code == "code-too-large"
