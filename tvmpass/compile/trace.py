@@ -56,9 +56,10 @@ PRAGMAS = frozenset(("pragma_auto_unroll_max_step", "pragma_unroll_explicit"))
 """Annotations that reach code generation: how far loops are unrolled."""
 
 # Per instruction: its inputs, attributes and outputs.  Inputs and outputs are variables of
-# blocks (b), loops (l) or values (v), whole numbers (i), the word None (n), a quoted word (s);
-# several letters are a choice, a star is any number of the last.  Attributes: whole numbers and
-# truth values (i), and what has a check of its own.
+# blocks (b), loops (l), places (p) or values (v), an empty list ([), whole numbers (i), the word
+# None (n), a quoted word (s); several letters are a choice, a star is any number of the last.  A
+# place is a loop or one of two marks that stand for none: taken for a loop, the marks end the
+# process.  Attributes: whole numbers and truth values (i), and what has a check of its own.
 _FORMS: dict[str, tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]] = {
     "GetSBlock": ((), ("name", "function"), ("b",)),
     "GetLoops": (("b",), (), ("l*",)),
@@ -68,7 +69,7 @@ _FORMS: dict[str, tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]] = {
     "GetOutputBlocks": (("b",), (), ("b*",)),
     "SamplePerfectTile": (("l",), ("i", "i"), ("v*",)),
     "SampleCategorical": ((), ("choices", "chances"), ("v",)),
-    "SampleComputeLocation": (("b",), (), ("l",)),
+    "SampleComputeLocation": (("b",), (), ("p",)),
     "Split": (("l", "vin*"), ("i", "i"), ("l*",)),
     "Fuse": (("l*",), ("i",), ("l",)),
     "Reorder": (("l*",), (), ()),
@@ -77,10 +78,10 @@ _FORMS: dict[str, tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]] = {
     "Vectorize": (("l",), (), ()),
     "Unroll": (("l",), (), ()),
     "Bind": (("l",), ("thread",), ()),
-    "CacheRead": (("b", "b*"), ("i", "scope"), ("b",)),
-    "CacheWrite": (("b", "b*"), ("i", "scope"), ("b",)),
-    "ComputeAt": (("b", "l"), ("i", "i"), ()),
-    "ReverseComputeAt": (("b", "l"), ("i", "i"), ()),
+    "CacheRead": (("b", "["), ("i", "scope"), ("b",)),
+    "CacheWrite": (("b", "["), ("i", "scope"), ("b",)),
+    "ComputeAt": (("b", "lp"), ("i", "i"), ()),
+    "ReverseComputeAt": (("b", "lp"), ("i", "i"), ()),
     "ComputeInline": (("b",), (), ()),
     "ReverseComputeInline": (("b",), (), ()),
     "DecomposeReduction": (("b", "l"), (), ("b",)),
@@ -177,7 +178,7 @@ def read_trace(text: str) -> list[Any]:
     instructions, decisions = trace
     if not 0 < len(instructions) <= MAX_INSTRUCTIONS:
         raise BadLine(f"{len(instructions)} instructions; from 1 to {MAX_INSTRUCTIONS} are read")
-    defined: set[str] = set()
+    defined: dict[str, str] = {}
     for number, instruction in enumerate(instructions):
         try:
             _check_instruction(instruction, defined)
@@ -187,7 +188,7 @@ def read_trace(text: str) -> list[Any]:
     return trace
 
 
-def _check_instruction(instruction: Any, defined: set[str]) -> None:
+def _check_instruction(instruction: Any, defined: dict[str, str]) -> None:
     if not _is_list(instruction, 4) or not isinstance(instruction[0], str):
         raise BadLine("expected a name, inputs, attributes and outputs")
     name, inputs, attrs, outputs = instruction
@@ -204,9 +205,9 @@ def _check_instruction(instruction: Any, defined: set[str]) -> None:
             raise BadLine(f"{name}: the attribute {_shown(value)} is not possible there")
     for value, kinds in _matched(f"{name}: outputs", outputs, wanted_outputs):
         found = _VARIABLE.fullmatch(value) if isinstance(value, str) else None
-        if found is None or found[1] not in kinds or value in defined:
+        if found is None or found[1] != kinds.replace("p", "l") or value in defined:
             raise BadLine(f"{name}: the output {_shown(value)} is not possible there")
-        defined.add(value)
+        defined[value] = kinds
     if name == "Annotate":
         _check_annotation(inputs[1], attrs[0])
 
@@ -220,15 +221,17 @@ def _matched(what: str, values: Sequence[Any], kinds: Sequence[str]) -> Iterator
         yield value, kinds[min(index, len(kinds) - 1)].rstrip("*")
 
 
-def _is_input(value: Any, kinds: str, defined: set[str]) -> bool:
+def _is_input(value: Any, kinds: str, defined: dict[str, str]) -> bool:
     if isinstance(value, bool):
         return False
     if isinstance(value, int):
         return "i" in kinds and 0 <= value <= MAX_NUMBER
+    if isinstance(value, list):  # the readers that a copy is for; TVM writes no others down
+        return "[" in kinds and not value
     if not isinstance(value, str):
         return False
     if value in defined:
-        return value[0] in kinds
+        return defined[value] in kinds
     if value == "None":
         return "n" in kinds
     return "s" in kinds and _WORD.fullmatch(value) is not None
