@@ -74,6 +74,15 @@ def test_a_trace_by_the_names_of_its_own_kernel(product):
     assert tvm_ffi.structural_equal(plain_kernel(made), plain_kernel(schedule.mod["main"]))
 
 
+def test_copies_of_arrays_are_part_of_traces(product):
+    schedule = s_tir.Schedule(tvm.IRModule({"main": renamed(product)}))
+    schedule.cache_write(schedule.get_sblock("b0"), 0, "global")
+    schedule.cache_read(schedule.get_sblock("b1"), 0, "global")
+    made = apply_trace(product, trace_text(schedule))
+    assert not isinstance(made, Refusal), made
+    assert tvm_ffi.structural_equal(plain_kernel(made), plain_kernel(schedule.mod["main"]))
+
+
 def test_text_is_stable_json(text):
     value = json.loads(text)
     assert dump_trace(value) == text
@@ -161,7 +170,7 @@ NOT_LEGAL = {
     "a tile of another extent": lambda v: v[1][0].__setitem__(1, [5, 5]),
     "an inner loop in parallel": lambda v: v[0].append(["Fuse", ["l4", "l4"], [1], ["l900"]]),
     "more loops than there are": lambda v: first(v, "GetLoops")[3].extend(["l901", "l902", "l903"]),
-    "a negative axis": lambda v: v[0].append(["CacheRead", ["b0"], [99, "global"], ["b903"]]),
+    "a negative axis": lambda v: v[0].append(["CacheRead", ["b0", []], [99, "global"], ["b903"]]),
 }
 
 
