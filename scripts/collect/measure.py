@@ -20,6 +20,7 @@ from tir_passes.recipes import RECIPE_VERSION, apply_recipe, finish, recipes
 from tvmpass import catalogue
 from tvmpass.compile.canonical import canonicalize
 from tvmpass.compile.grouping import Group, group_function, lower
+from tvmpass.compile.kernel_key import kernel_key, record_key
 from tvmpass.compile.latency import Latency
 from tvmpass.compile.pricing import cut_out
 from tvmpass.compile.schedule import Scheduler, is_schedulable
@@ -195,7 +196,7 @@ class Collector:
         except Exception as error:  # a schedule that raises is a fault to count, not the end
             self.fail("schedule", error)
             return
-        key = hashlib.sha256(f"{made.key} {self.device_class} {tvm.__version__}".encode()).hexdigest()[:24]
+        key = kernel_key(function, self.device_class, self.options)
         used = made.schedule.removeprefix("library:")
         yield Measured(key, made.kernel.kind, used, made.function, made.features)
         others = [r for r in recipes(made.kernel, self.target, self.options) if str(r) != used]
@@ -264,11 +265,10 @@ class Collector:
 
     def write_kernel(self, kernel: Measured) -> None:
         version = self.recipe_version(kernel.kind)
-        text = f"{kernel.kernel_key} {kernel.recipe} {version}"
         self.counts[kernel.kind] += 1
         self.line(
             {
-                "key": hashlib.sha256(text.encode()).hexdigest()[:24],
+                "key": record_key(kernel.kernel_key, kernel.recipe, version),
                 "kernel_key": kernel.kernel_key,
                 "kind": kernel.kind,
                 "recipe": kernel.recipe,
