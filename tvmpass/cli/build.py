@@ -132,9 +132,21 @@ def _summary(report, output: str, report_path: str | None) -> str:
     matched, applied = (sum(row[key] for row in rows) for key in ("matched", "applied"))
     kernels, sites = counted(len(report.kernels), "kernel"), counted(matched, "matched site")
     text = f"{output}: {kernels}{_on_devices(report)}; rules applied at {applied} of {sites}"
+    text += _tuning(report)
     if report_path and report_path != "-":
         text += f"; tvmpass explain {report_path} tells more"
     return text
+
+
+def _tuning(report) -> str:
+    """Say what became of the tuning records that were found, where there were any."""
+    found = report.records
+    if not found["present"]:
+        return ""
+    from .tables import counted
+
+    orphans = f", {found['orphaned']} for other devices or versions" if found["orphaned"] else ""
+    return f"; {found['used']} of {counted(found['present'], 'tuning record')} used{orphans}"
 
 
 def _on_devices(report) -> str:

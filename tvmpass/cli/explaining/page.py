@@ -61,7 +61,7 @@ def _kernel(kernel: dict) -> dict[str, Any]:
         "predicted": words.span(kernel.get("predicted_us")),
         "mean": "" if mean is None else mean,
         "schedule": kernel["schedule"],
-        "note": kernel.get("note") or "",
+        "note": words.by_record(kernel["record"]) if kernel.get("record") else kernel.get("note") or "",
         "alternatives": [
             {"recipe": a["recipe"], "predicted": words.span(a.get("estimate"))}
             for a in kernel.get("alternatives", ())

@@ -95,6 +95,8 @@ def _check(path: str, document: Any) -> None:
         rows = list(found.values()) if isinstance(found, dict) else [None]
         if not all(isinstance(row, dict) and _numbers(row, _RESOURCES) for row in rows):
             raise wrong(f"kernels[{index}]: 'cuda' does not give {', '.join(_RESOURCES)} per architecture")
+        if not isinstance(kernel.get("record"), (dict, type(None))):
+            raise wrong(f"kernels[{index}]: 'record' is neither an object nor null")
     for index, decision in enumerate(document["decisions"]):
         if decision["outcome"] not in OUTCOMES:
             raise wrong(f"decisions[{index}] has the unknown outcome {decision['outcome']!r}")

@@ -248,6 +248,20 @@ def on_devices(document: dict[str, Any]) -> list[str]:
     return lines
 
 
+def by_record(record: dict[str, Any]) -> str:
+    """Say which tuning record a kernel was scheduled by, and what it gained when measured."""
+    how = "a MetaSchedule trace" if record.get("trace") else record.get("recipe") or "the fallback"
+    text = f"by record {str(record.get('key'))[:12]}: {how}"
+    own, other = record.get("median_us"), record.get("candidate0_us")
+    if isinstance(own, (int, float)) and isinstance(other, (int, float)):
+        text += f"; {own:.4g} us where the library's choice took {other:.4g}"
+    return text
+
+
+def _source(estimate: Any) -> str:
+    return str(estimate.get("source", "")) if isinstance(estimate, dict) else ""
+
+
 def by_cost(kernels: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return the kernels, the costliest first."""
     return sorted(kernels, key=lambda k: -((mean_of(k.get("predicted_us")) or 0.0) * k.get("calls", 1)))
@@ -287,11 +301,14 @@ def _kernel_blocks(document: dict, limit: int | None) -> str:
         calls = kernel.get("calls", 1)
         times = "" if calls == 1 else f", {calls} calls"
         cost = kernel.get("predicted_us")
-        predicted = f", predicted {span(cost)} us a call" if cost is not None else ""
+        verb = "measured" if _source(cost) == "measured" else "predicted"
+        predicted = f", {verb} {span(cost)} us a call" if cost is not None else ""
         lines.append(f"{kernel['name']}: {kernel['kind']}{times}{predicted}")
         lines.append(f"    from {some(kernel['origin'])}" if kernel["origin"] else "    from no source node")
         how, _, recipe = kernel["schedule"].partition(":")
         lines.append(f"    {_scheduled(how, document)}{': ' + recipe if recipe else ''}")
+        if kernel.get("record"):
+            lines.append(f"    {by_record(kernel['record'])}")
         if kernel.get("note"):
             lines.append(f"    note: {kernel['note']}")
         lines += [f"    {line}" for line in resources(kernel)]
@@ -304,7 +321,10 @@ def _kernel_blocks(document: dict, limit: int | None) -> str:
         if len(others) > len(shown):
             lines.append(f"    and of {counted(len(others) - len(shown), 'more recipe')}")
     if any(kernel.get("alternatives") for kernel in ordered[:limit]):
-        lines.append("The library's first recipe that fits is built; times of others are for comparison.")
+        lines.append(
+            "The library's first recipe that fits is built, unless a tuning record beat it; "
+            "times of others are for comparison."
+        )
     hidden = len(ordered) - len(ordered[:limit])
     if hidden:
         verb = "is" if hidden == 1 else "are"
