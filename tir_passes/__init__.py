@@ -11,6 +11,7 @@ from .inline_neighbours import InlineNeighbours
 from .inline_producers import InlineProducers
 from .parallelize_outer import ParallelizeOuter
 from .pipeline_loads import PipelineLoads
+from .skip_padding import SkipPadding
 from .split_k import SplitK
 from .stage_padding import StagePadding
 from .stage_shared import StageShared
@@ -29,6 +30,7 @@ from .tile_window import TileWindow
 from .unroll_inner import UnrollInner
 from .unroll_lanes import UnrollLanes
 from .unroll_registers import UnrollRegisters
+from .unroll_rows import UnrollRows
 from .vectorize_inner import VectorizeInner
 from .vectorize_lanes import VectorizeLanes
 from .vectorize_loads import VectorizeLoads
@@ -37,6 +39,7 @@ from .widen_sums import WidenSums
 
 RULES = (
     InlineNeighbours,
+    SkipPadding,
     TileMatmul,
     TileConv,
     TileWindow,
@@ -47,6 +50,7 @@ RULES = (
     ParallelizeOuter,
     VectorizeInner,
     UnrollInner,
+    UnrollRows,
     DecomposeReduction,
     VectorizeMath,
     InlineEpilogue,

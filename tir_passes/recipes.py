@@ -28,6 +28,7 @@ from schedules.cpu.inline import is_guarded
 from schedules.cpu.loops import decompose_reductions
 from schedules.cpu.machine import vector_lanes_of
 from schedules.cpu.rows import runs_along
+from schedules.cpu.window_rows import padded_rows
 from schedules.cuda.finish import finish_function as finish_cuda
 from tvmpass.core.decision import Refusal
 from tvmpass.core.errors import UsageError, nearest
@@ -40,6 +41,7 @@ from .cuda_recipes import CUDA_RECIPE_VERSION, cuda_steps
 from .decompose_reduction import DecomposeReduction
 from .inline_neighbours import InlineNeighbours
 from .parallelize_outer import ParallelizeOuter
+from .skip_padding import SkipPadding
 from .stage_padding import StagePadding
 from .step import Step, apply_step
 from .tile_conv import TileConv
@@ -49,6 +51,7 @@ from .tile_reduce import TileReduce
 from .tile_rows import TileRows
 from .tile_window import TileWindow
 from .unroll_inner import UnrollInner
+from .unroll_rows import UnrollRows
 from .vectorize_inner import VectorizeInner
 
 LIMIT = 32
@@ -60,8 +63,8 @@ _STEP = re.compile(r"([a-z][a-z0-9-]*)(?:\{([^{}]*)\})?(?:\s+|$)")
 RECIPE_VERSION = {
     "matmul": 1,
     "conv": 1,
-    "depthwise": 1,
-    "pool": 1,
+    "depthwise": 2,
+    "pool": 2,
     "reduce": 1,
     "norm-softmax": 1,
     "elementwise": 1,
@@ -218,6 +221,28 @@ def _windows(kernel: Kernel, lanes: int) -> Iterable[tuple[Step, ...]]:
             ParallelizeOuter(),
             VectorizeInner(),
             UnrollInner(k=unrolled),
+            DecomposeReduction(),
+        )
+    yield from _few_rows(kernel, lanes)
+
+
+def _few_rows(kernel: Kernel, lanes: int) -> Iterable[tuple[Step, ...]]:
+    """Windows over an image of so few rows that padding is a good part of them."""
+    if kernel.kind != "depthwise" or padded_rows(kernel.func, kernel.anchor) is None:
+        return
+    anchor = _anchor(kernel)
+    axes = find_axes(anchor)
+    height = extent(anchor.spatial[axes.row]) if axes.row is not None else None
+    for tile in window_choices(anchor, axes, lanes)[:8] if height else ():
+        yield (
+            InlineNeighbours(),
+            SkipPadding(),
+            TileWindow(m=tile.m, n=tile.vectors * tile.lanes, lanes=tile.lanes, rows=height),
+            StagePadding(per="channels"),
+            ParallelizeOuter(),
+            VectorizeInner(),
+            UnrollInner(),
+            UnrollRows(),
             DecomposeReduction(),
         )
 

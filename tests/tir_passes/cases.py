@@ -254,6 +254,7 @@ KERNELS: dict[str, tuple[Callable[[], tirx.PrimFunc], str]] = {
     "depthwise": (lambda: depthwise(2, 9, 13, 24, 3, pad=1), "depthwise"),
     "depthwise-5x5": (lambda: depthwise(1, 7, 6, 18, 5, stride=2, pad=2), "depthwise"),
     "depthwise-dilated": (lambda: depthwise(1, 9, 9, 8, 3, pad=2, dilation=2), "depthwise"),
+    "depthwise-few-rows": (lambda: depthwise(1, 2, 14, 24, 5, pad=2), "depthwise"),
     "depthwise-tall": (lambda: depthwise(1, 21, 5, 20, 3, pad=1), "depthwise"),
     "max-pool": (lambda: max_pool(9, 11, 18, 3, 2, 1), "pool"),
     "average-pool": (lambda: average_pool(8, 8, 10, 2, 2), "pool"),

@@ -37,14 +37,17 @@ FLAT = (cpu.injective, tir_passes.tile_elementwise, recipe_module._injective)
 SOURCES = {
     "matmul": (*TILED, tir_passes.tile_matmul, recipe_module._contractions),
     "conv": (*TILED, tir_passes.tile_conv, recipe_module._contractions),
-    "depthwise": (*TILED, tir_passes.tile_window, recipe_module._windows),
+    "depthwise": (
+        *TILED, tir_passes.tile_window, recipe_module._windows,
+        cpu.window_rows, tir_passes.skip_padding, tir_passes.unroll_rows, recipe_module._few_rows,
+    ),
     "pool": (*TILED, tir_passes.tile_window, recipe_module._windows),
     "reduce": (*ROWS, cpu.tile, tir_passes.tiling, tir_passes.tile_reduce, recipe_module._reductions),
     "norm-softmax": ROWS,
     "elementwise": FLAT,
     "movement": FLAT,
     "other": (),
-}
+}  # fmt: skip
 
 
 def digest(kind: str) -> str:
