@@ -45,20 +45,21 @@ class _Child:
 class _Server:
     """The loop of the server process."""
 
-    keep_folder = False
-    """Was the end announced? Else whoever used the server died, and its files go with it."""
+    keep_folder = True
+    """Is there someone to delete it? Where the end was not announced, the user died."""
 
-    def __init__(self, connection: Connection, folder: Path, parent: int, wake: int):
+    def __init__(self, connection: Connection, folder: Path, parent: int, wake: tuple[int, int]):
         self.connection, self.folder, self.parent, self.wake = connection, folder, parent, wake
         self.children: dict[int, _Child] = {}
 
     def run(self) -> None:
         """Serve until the parent closes the pipe or is gone."""
+        self.keep_folder = False
         while os.getppid() == self.parent:
-            ready = wait([self.connection, self.wake], self.patience())
-            if self.wake in ready:
+            ready = wait([self.connection, self.wake[0]], self.patience())
+            if self.wake[0] in ready:
                 with contextlib.suppress(BlockingIOError):
-                    os.read(self.wake, 1 << 12)
+                    os.read(self.wake[0], 1 << 12)
             if self.connection in ready:
                 try:
                     told = json.loads(self.connection.recv_bytes())
@@ -230,7 +231,8 @@ def _run_child(server: int, told: dict[str, Any], owner: _Server) -> None:
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGCHLD):
             signal.signal(number, signal.SIG_DFL)
         owner.connection.close()
-        os.close(owner.wake)
+        for end in owner.wake:
+            os.close(end)
         _redirect(log_path(owner.folder, told["ticket"]))
         processes.limit(told["seconds"], None if told["by_resident"] else told["memory_bytes"])
         result = _result(told)
@@ -276,11 +278,11 @@ def serve(descriptor: str, folder: str, warm_up: str) -> None:
     connection = Connection(int(descriptor))
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-    wake, theirs = os.pipe()
-    for end in (wake, theirs):
+    wake = os.pipe()
+    for end in wake:
         os.set_blocking(end, False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
-    signal.set_wakeup_fd(theirs, warn_on_full_buffer=False)
+    signal.set_wakeup_fd(wake[1], warn_on_full_buffer=False)
     processes.adopt_orphans()
     server = _Server(connection, Path(folder), parent, wake)
     try:
@@ -294,5 +296,5 @@ def serve(descriptor: str, folder: str, warm_up: str) -> None:
         server.run()
     finally:
         server.end_all()
-        if not server.keep_folder:
+        if not server.keep_folder or os.getppid() != parent:
             shutil.rmtree(folder, ignore_errors=True)

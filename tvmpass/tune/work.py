@@ -98,9 +98,14 @@ class Runner(Protocol):
     record file's header (host, mcpu; CUDA: sms, name).
     """
 
-    name: str
-    workers: int
-    facts: dict[str, Any]
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def workers(self) -> int: ...
+
+    @property
+    def facts(self) -> dict[str, Any]: ...
 
     def measure(self, jobs: Sequence[Job], done: Callable[[Job, Measurement], None]) -> None:
         """Measure ``jobs``; call ``done`` in this thread for each, as results come.
