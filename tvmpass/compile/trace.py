@@ -104,7 +104,7 @@ def apply_trace(function: tirx.PrimFunc, text: str) -> tirx.PrimFunc | Refusal:
         trace = read_trace(text)
     except BadLine as problem:
         return TRACE_UNREADABLE(reason=str(problem))
-    plain = renamed(function) if _is_positional(trace) else plain_kernel(function)
+    plain = renamed(function) if is_positional(trace) else plain_kernel(function)
     # The seed is for nothing: every sampled value is decided.
     schedule = s_tir.Schedule(tvm.IRModule({FUNCTION: plain}), seed=1, error_render_level="fast")
     try:
@@ -149,7 +149,8 @@ def renamed(function: tirx.PrimFunc) -> tirx.PrimFunc:
     return tvm.ir.load_json(json.dumps(graph))
 
 
-def _is_positional(trace: list[Any]) -> bool:
+def is_positional(trace: list[Any]) -> bool:
+    """Return True for a trace made on `renamed`: it fits every equal kernel."""
     names = {attrs[0] for name, _, attrs, _ in trace[0] if name == "GetSBlock"} - {"root"}
     return all(re.fullmatch(r"[bt][0-9]+(_\w+)?", name) for name in names)
 

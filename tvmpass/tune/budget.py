@@ -113,8 +113,8 @@ def recall(tasks: Sequence[Task], log: LogFile, model: str, budget: Budget) -> M
             task.has_candidate0 = True
         if record.candidate0_us is not None:
             task.candidate0_us = record.candidate0_us
-        if record.role != CANDIDATE:
-            continue
+        if record.role != CANDIDATE or (record.status == "ok" and record.candidate0_us is None):
+            continue  # one from elsewhere that was compared with nothing is yet to be measured
         candidate = Candidate(recipe=record.recipe, trace=record.trace)
         if candidate.text in task.tried:
             continue
