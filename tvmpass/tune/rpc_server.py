@@ -47,7 +47,7 @@ def main(arguments: list[str] | None = None) -> int:
     folder = Path(tempfile.mkdtemp(prefix="rpc-server-"))
     tempfile.tempdir = str(folder)  # also what a crashed session leaves behind
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-    os.register_at_fork(after_in_child=_die_with_parent)
+    os.register_at_fork(after_in_child=_be_a_session)
     _limit_memory(options.memory_gb)
     server.logger.setLevel(logging.INFO if options.verbose else logging.CRITICAL)
     threading.excepthook = _say_crash
@@ -108,8 +108,9 @@ def _limit_memory(gigabytes: float | None) -> None:
         )
 
 
-def _die_with_parent() -> None:
-    """Let a session end when the server is killed, whatever it is computing."""
+def _be_a_session() -> None:
+    """Let a session end whatever it is computing: by a signal, and when the server is killed."""
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # a handler of Python's would wait for the kernel
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
