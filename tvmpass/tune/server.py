@@ -27,6 +27,7 @@ _WATCH = 0.05
 """Seconds between two looks at the memory of children that are not bounded by address space."""
 
 _TAIL_BYTES = 4096
+_FRAMES = ('File "', "!!!!!!!", "Stack trace", "[bt]")
 _MACHINE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.EMFILE, errno.ENFILE})
 """Errors of the machine, whatever the call."""
 
@@ -211,14 +212,15 @@ def log_path(folder: Path, ticket: int) -> Path:
 
 
 def last_line(path: Path) -> str:
-    """Return the last line of a log that says something."""
+    """Return the last line of a log that says something; TVM's list of stack frames does not."""
     try:
         with open(path, "rb") as file:
             file.seek(max(0, path.stat().st_size - _TAIL_BYTES))
             lines = [line.strip() for line in file.read().decode(errors="replace").splitlines()]
     except OSError:
         return ""
-    return next((line[:300] for line in reversed(lines) if line), "")
+    told = (line[:300] for line in reversed(lines) if line and not line.startswith(_FRAMES))
+    return next(told, "")
 
 
 def _run_child(server: int, told: dict[str, Any], owner: _Server) -> None:
