@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tir_passes import recipes, step
 from tir_passes.cuda_recipes import CUDA_RECIPE_VERSION
 from tvmpass.core.kernels import KINDS
 
@@ -50,13 +51,12 @@ def behind(root: str, without: tuple[str, ...] = ()) -> list[str]:
 
 def digest(kind: str) -> str:
     """Hash the source of everything that decides how a kind is scheduled for CUDA."""
-    contractions = "tir_passes.cuda_contractions"
-    if kind in PRODUCTS:
-        modules = behind(contractions)
-    else:
-        modules = behind("tir_passes.cuda_recipes", without=(contractions,))
-    modules = [*modules, "schedules.cuda.finish"]
+    contractions, others = "tir_passes.cuda_contractions", "tir_passes.cuda_recipes"
+    # A product of a tensor with itself, as in a norm, gets the recipes of sums.
+    modules = behind(others) if kind in PRODUCTS else behind(others, without=(contractions,))
+    modules = [*modules, "schedules.cuda.finish", "tvmpass.core.nest", "tvmpass.core.kernels"]
     text = "".join(inspect.getsource(importlib.import_module(name)) for name in modules)
+    text += "".join(map(inspect.getsource, (recipes.apply_recipe, recipes.finish, step.apply_step)))
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 

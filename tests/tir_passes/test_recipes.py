@@ -15,6 +15,7 @@ import tir_passes.recipes as recipe_module
 from schedules import cpu
 from tests.tir_passes.cases import KERNELS, OPTIONS, TARGET, function, tensor
 from tir_passes.recipes import RECIPE_VERSION, Recipe, apply_recipe, parse_recipe, recipes
+from tvmpass import core
 from tvmpass.compile.target import parse_target
 from tvmpass.core.decision import Refusal
 from tvmpass.core.errors import UsageError
@@ -26,7 +27,9 @@ VERSIONS = Path(__file__).with_name("recipe_versions.json")
 COMMON = (
     cpu.emit, cpu.finish, cpu.inline, cpu.loops, cpu.machine, cpu.vector_math,
     tir_passes.inline_neighbours, tir_passes.vectorize_inner, tir_passes.unroll_inner,
-    tir_passes.parallelize_outer, tir_passes.decompose_reduction,
+    tir_passes.parallelize_outer, tir_passes.decompose_reduction, tir_passes.vectorize_math,
+    tir_passes.step.apply_step,
+    recipe_module.apply_recipe, recipe_module.finish, core.nest, core.kernels,
 )  # fmt: skip
 TILED = (
     cpu.tile, cpu.injective, cpu.contraction, cpu.registers, cpu.padding,
@@ -35,14 +38,17 @@ TILED = (
 ROWS = (cpu.rows, cpu.reducer, cpu.injective, tir_passes.tile_rows, recipe_module._rows)
 FLAT = (cpu.injective, tir_passes.tile_elementwise, recipe_module._injective)
 SOURCES = {
-    "matmul": (*TILED, tir_passes.tile_matmul, recipe_module._contractions),
+    "matmul": (*TILED, *ROWS, tir_passes.tile_matmul, recipe_module._contractions),
     "conv": (*TILED, tir_passes.tile_conv, recipe_module._contractions),
     "depthwise": (
         *TILED, tir_passes.tile_window, recipe_module._windows,
         cpu.window_rows, tir_passes.skip_padding, tir_passes.unroll_rows, recipe_module._few_rows,
     ),
     "pool": (*TILED, tir_passes.tile_window, recipe_module._windows),
-    "reduce": (*ROWS, cpu.tile, tir_passes.tiling, tir_passes.tile_reduce, recipe_module._reductions),
+    "reduce": (
+        *ROWS, cpu.tile, cpu.contraction, cpu.registers, tir_passes.tiling, tir_passes.tile_reduce,
+        recipe_module._reductions,
+    ),
     "norm-softmax": ROWS,
     "elementwise": FLAT,
     "movement": FLAT,
