@@ -24,21 +24,27 @@ import tvm
 from tvmpass.core.errors import TvmpassError, UsageError, nearest
 from tvmpass.core.options import Options
 
-from .builder import BUILDS, Builder, Built, Failed, Prepared
+from .builder import BUILDS, Builder, Built, Failed, Prepared, check_tools
 from .forkserver import Call, ForkServer, Outcome
 from .rpc_dispatch import LOST, SILENT, UNREACHED, Dispatcher, Failure, Item
 from .rpc_tracker import Server, Tracker, TrackerError
+from .runners import (
+    CPU_BUILD_SECONDS,
+    CUDA_BUILD_SECONDS,
+    LONGEST_SECONDS,
+    OPERATIONS_PER_SECOND,
+    RUN_SECONDS,
+    RUNS,
+)
 from .work import Job, Measurement
 
-RUN_SECONDS, THOROUGH_SECONDS = 20.0, 45.0
-"""For checking and timing a candidate on a server, transfers excepted."""
 LOOK_S = 20.0
+"""For asking a server what its machine is."""
 BYTES_PER_SECOND = 4e6
 """What a slow network carries: the time that is allowed for transfers."""
 SLACK_S = 10.0
 """After the server should have ended a session, until it is taken for dead."""
 PATIENCE_S = 60.0
-CUDA_BUILD_SECONDS, CPU_BUILD_SECONDS = 180.0, 60.0
 _POLL_S = 0.05
 _NEEDED = ("tornado", "psutil", "cloudpickle")
 
@@ -58,9 +64,10 @@ class Ready:
 class RpcRunner:
     """Measures on every server that the tracker at ``host``:``port`` has under ``key``.
 
-    Raises `TvmpassError` with what is missing where the tracker does not answer, has
-    no server of the key within ``patience_s``, or where such a server cannot run
-    code for ``target``.  ``say`` gets a line on each change of fortune.
+    Raises `TvmpassError` with what is missing: a compiler here, the tracker, a server
+    of the key, or such a server's being able to run code for ``target``.  Later,
+    jobs wait up to ``patience_s`` without a server in reach before that is an error.
+    ``say`` gets a line on each change of fortune.
     """
 
     name = "rpc"
@@ -74,11 +81,12 @@ class RpcRunner:
         options: Options,
         rule_files: Iterable[str | os.PathLike] = (),
         *,
-        run_seconds: float | None = None,
+        run_seconds: float = RUN_SECONDS,
         patience_s: float = PATIENCE_S,
         say: Callable[[str], None] | None = None,
     ):
         check_extra()
+        check_tools(target)
         if len(key.split()) != 1:
             raise UsageError(f"the key of RPC servers is a name without blanks, not {key!r}")
         self.target, self.options, self.key = target, options, key
@@ -215,7 +223,8 @@ class RpcRunner:
 
     def _call(self, work: Ready, server: Server, mark: Path) -> Call:
         files = [*work.prepared.folder.iterdir(), work.library.path]
-        seconds = self.run_seconds or (THOROUGH_SECONDS if work.job.thorough else RUN_SECONDS)
+        once = work.prepared.operations / OPERATIONS_PER_SECOND
+        seconds = self.run_seconds * (2 if work.job.thorough else 1) + min(LONGEST_SECONDS, RUNS * once)
         seconds += sum(path.stat().st_size for path in files) / BYTES_PER_SECOND
         arguments = {
             **self._address(server, seconds, mark),
