@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import secrets
 import shutil
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
@@ -89,6 +90,7 @@ class Builder:
         self.server, self.seconds, self.memory_bytes = server, seconds, memory_bytes
         self.rule_files = [os.path.abspath(path) for path in rule_files]
         self._numbers = itertools.count()
+        self._place = server.folder / f"builder-{secrets.token_hex(4)}"
         self._folders: dict[str, Path] = {}
         self._libraries: OrderedDict[_Key, Built | Failed] = OrderedDict()
         self._prepared: OrderedDict[str, Prepared | Failed] = OrderedDict()
@@ -105,7 +107,7 @@ class Builder:
         while waiting or running:
             while waiting and len(running) < BUILDS:
                 key = waiting.pop(0)
-                path = self.server.folder / f"candidate-{next(self._numbers)}.so"
+                path = self._place / f"candidate-{next(self._numbers)}.so"
                 workload, candidate = todo[key]
                 running[self.server.submit(self._call(workload, candidate, path))] = key, path
             outcome = self.server.wait()
@@ -161,7 +163,7 @@ class Builder:
     def _folder(self, workload: Workload) -> Path:
         folder = self._folders.get(workload.kernel_key)
         if folder is None or not folder.is_dir():
-            folder = self.server.folder / f"workload-{next(self._numbers)}"
+            folder = self._place / f"workload-{next(self._numbers)}"
             try:
                 folder.mkdir(parents=True)
                 write_workload(workload, folder)
