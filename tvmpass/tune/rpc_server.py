@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import ctypes
+import importlib.util
 import logging
 import multiprocessing
 import os
@@ -40,6 +41,7 @@ def main(arguments: list[str] | None = None) -> int:
         return _refuse(f"--tracker takes HOST:PORT, not {options.tracker!r}")
     if len(options.key.split()) != 1:
         return _refuse(f"--key takes a name without blanks, not {options.key!r}")
+    _load_cuda_runtime()
     try:
         from tvm.rpc import server
     except ImportError as error:
@@ -93,6 +95,23 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--verbose", action="store_true", help="print TVM's own messages too")
     return parser
+
+
+def _load_cuda_runtime() -> None:
+    """Load CUDA's runtime from NVIDIA's Python packages where the loader does not find it.
+
+    TVM looks for it once, when it is imported, and only where the loader looks.
+    """
+    name = "libcudart.so.13"
+    packages = importlib.util.find_spec("nvidia")
+    roots = [] if packages is None else list(packages.submodule_search_locations or ())
+    found = [str(path) for root in roots for path in sorted(Path(root).glob(f"cu*/lib/{name}"))]
+    for path in (name, *found):
+        try:
+            ctypes.CDLL(path, mode=ctypes.RTLD_GLOBAL)
+            return
+        except OSError:
+            continue  # a machine without CUDA has none of them
 
 
 def _limit_memory(gigabytes: float | None) -> None:
