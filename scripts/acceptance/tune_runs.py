@@ -21,12 +21,20 @@ MARK = "ACCEPTANCE_TUNE"
 class Tune:
     """One running ``tvmpass tune`` and, by ``mark``, every process that it started."""
 
-    def __init__(self, bench: Bench, name: str, path: str, logs: Path, *options: str):
+    def __init__(
+        self,
+        bench: Bench,
+        name: str,
+        path: str,
+        logs: Path,
+        *options: str,
+        shape: tuple[int, ...] | None = None,
+    ):
         self.mark = secrets.token_hex(8)
         self.result = logs.parent / f"{logs.name}-{self.mark}.json"
         logs.parent.mkdir(parents=True, exist_ok=True)
         command = [sys.executable, "-m", "tvmpass", "tune", path, "--threads", "1", "--logs", str(logs)]
-        command += ["--shape", shape_text(name), "--json", str(self.result), *options]
+        command += ["--shape", shape_text(name, shape), "--json", str(self.result), *options]
         environment = {**os.environ, **ONE_THREAD, "PYTHONPATH": str(bench.root), MARK: self.mark}
         self.process = subprocess.Popen(
             command,
@@ -71,8 +79,9 @@ def _runs(folder: Path) -> bool:
     return (folder / "stat").read_text().rpartition(")")[2].split()[0] != "Z"
 
 
-def shape_text(name: str) -> str:
-    return "x:" + ",".join(map(str, models.MODELS[name][1]))
+def shape_text(name: str, shape: tuple[int, ...] | None = None) -> str:
+    """Return how ``--shape`` gives the input of a model, one of `models` where no shape is given."""
+    return "x:" + ",".join(map(str, shape or models.MODELS[name][1]))
 
 
 def candidates(logs: Path) -> list[dict[str, Any]]:

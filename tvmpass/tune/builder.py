@@ -219,7 +219,9 @@ def _failed(outcome: Outcome) -> Failed:
         if "memory" in outcome.value:
             return Failed("memory", outcome.value["memory"])
         cause = outcome.value["refused"]
-        return Failed("memory" if is_memory(cause) else "crash", cause)
+        if is_memory(cause):
+            return Failed("memory", f"ran out of memory while it was scheduled ({cause})")
+        return Failed("crash", cause)
     status = "crash" if outcome.status == "error" else outcome.status
     return Failed(status, outcome.cause or outcome.status)
 

@@ -215,10 +215,13 @@ def last_line(path: Path) -> str:
     """Return the last line of a log that says something; TVM's list of stack frames does not."""
     try:
         with open(path, "rb") as file:
-            file.seek(max(0, path.stat().st_size - _TAIL_BYTES))
-            lines = [line.strip() for line in file.read().decode(errors="replace").splitlines()]
+            size = path.stat().st_size
+            file.seek(max(0, size - _TAIL_BYTES))
+            text = file.read().decode(errors="replace")
     except OSError:
         return ""
+    whole = text.partition("\n")[2] if size > _TAIL_BYTES else text
+    lines = [line.strip() for line in whole.splitlines()]
     told = (line[:300] for line in reversed(lines) if line and not line.startswith(_FRAMES))
     return next(told, "")
 
