@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import sys
@@ -19,28 +18,32 @@ from schedules.cpu.pack import packing
 from tir_passes.recipes import RECIPE_VERSION, apply_recipe, finish, recipes
 from tvmpass import catalogue
 from tvmpass.compile.canonical import canonicalize
-from tvmpass.compile.grouping import Group, group_function, lower
 from tvmpass.compile.kernel_key import kernel_key, record_key
 from tvmpass.compile.latency import Latency
-from tvmpass.compile.pricing import cut_out
 from tvmpass.compile.schedule import Scheduler, is_schedulable
-from tvmpass.core.analysis.alias import VIEW_OPS
 from tvmpass.core.decision import Refusal
 from tvmpass.core.engine import Sites, simplify
 from tvmpass.core.kernels import classify
 from tvmpass.core.options import Options
 from tvmpass.core.report import Ledger
-from tvmpass.core.site import FunctionView, op_name, outputs_of
+from tvmpass.core.site import FunctionView
 from tvmpass.cost.device import device_class
 from tvmpass.cost.features import INDEX
+from tvmpass.tune.fusion_alternatives import (
+    MAX_CANDIDATES,
+    Cut,
+    alternative_line,
+    chains_of,
+    cut,
+    few,
+    group_key,
+    lower_parts,
+)
 
 from .graphs import make_graph
 
 BATCH = 6
 """Graphs lowered and compiled together."""
-
-MAX_CANDIDATES = 4
-"""Candidates measured per graph, besides leaving it unfused."""
 
 EXTRA_RECIPES = 0.3
 """Share of the kernels of which another recipe than the library's choice is measured too."""
@@ -69,14 +72,6 @@ class Measured:
     @property
     def median(self) -> float:
         return float(np.median(self.samples))
-
-
-@dataclass
-class Cut:
-    """One way of cutting a graph into kernels, by the keys of its group functions."""
-
-    name: str
-    parts: list[str]
 
 
 class Collector:
@@ -134,55 +129,17 @@ class Collector:
 
     def cuts(self, view: FunctionView):
         """Return the alternatives of a graph and the group functions they need."""
-        functions = {}
-
-        def part(bindings, name: str) -> str:
-            made = group_function(view, Group(tuple(bindings), name, {}))
-            functions.setdefault(made.key, made)
-            return made.key
-
-        alone = {v: part([v], "part") for v in view.bindings if op_name(view.bindings[v]) not in VIEW_OPS}
-        cuts = [Cut("off", list(alone.values()))]
-        candidates = self.candidates(view)
-        order = list(view.bindings)
-        for bindings in candidates:
-            inside = set(bindings)
-            rest = [alone[v] for v in alone if v not in inside]
-            whole = not rest
-            name = "on" if whole else "partial:" + ",".join(str(order.index(v)) for v in bindings)
-            cuts.append(Cut(name, [part(bindings, "group"), *rest]))
-        return cuts, functions
+        return cut(view, list(view.bindings), self.candidates(view))
 
     def candidates(self, view: FunctionView) -> list[tuple]:
         """Return what the fusion rules propose: the longest, the shortest, some between."""
-        found: dict[tuple, None] = {}
-        for rule in self.rules:
-            for site in rule.match(view):
-                if rule.check(site) is None:
-                    for candidate in rule.propose(site):
-                        if candidate.replacement is None and len(outputs_of(view, candidate.bindings)) == 1:
-                            found.setdefault(candidate.bindings)
+        found = dict.fromkeys(c for rule in self.rules for chains in chains_of(view, rule) for c in chains)
         ordered = sorted(found, key=len, reverse=True)
-        if len(ordered) > MAX_CANDIDATES:
-            between = self.rng.permutation(len(ordered) - 2)[: MAX_CANDIDATES - 2] + 1
-            ordered = [ordered[0], *(ordered[i] for i in sorted(between.tolist())), ordered[-1]]
-        return ordered
+        return few(ordered, lambda count: sorted(self.rng.permutation(count)[: MAX_CANDIDATES - 2].tolist()))
 
     def lower(self, functions) -> dict[str, tirx.PrimFunc]:
-        """Lower group functions together; where that fails, halve to find the culprit."""
-        if not functions:
-            return {}
-        try:
-            mod, names = cut_out(functions)
-            mod = lower(mod, self.target, self.options)
-            return {key: mod[name] for key, name in names.items() if isinstance(mod[name], tirx.PrimFunc)}
-        except Exception as error:  # whatever one group raises must not lose the others
-            if len(functions) == 1:
-                self.fail("lower", error)
-                return {}
-            items = list(functions.items())
-            half = len(items) // 2
-            return {**self.lower(dict(items[:half])), **self.lower(dict(items[half:]))}
+        """Lower group functions together; one that cannot be lowered is counted and left out."""
+        return lower_parts(functions, self.target, self.options, lambda error: self.fail("lower", error))
 
     def forms(self, function: tirx.PrimFunc) -> Iterator[Measured]:
         """Yield a kernel as the library schedules it, with other recipes, and with its weight packed."""
@@ -290,13 +247,12 @@ class Collector:
         """Write the alternatives whose kernels were all measured, if two or more were."""
         lines = []
         off = cuts[0].parts
-        group_key = hashlib.sha256(" ".join(chosen.get(p, p) for p in off).encode()).hexdigest()[:16]
-        for cut in cuts:
-            keys = [chosen.get(part) for part in cut.parts]
-            if all(key in self.times for key in keys):
-                total = sum(self.times[key] for key in keys)
-                lines.append({"group_key": group_key, "alternative": cut.name, "kernel_keys": keys,
-                              "median_us": _round(total), "family": family})  # fmt: skip
+        key = group_key(chosen.get(p, p) for p in off)
+        for way in cuts:
+            keys = [chosen.get(part) for part in way.parts]
+            if all(k in self.times for k in keys):
+                total = sum(self.times[k] for k in keys)
+                lines.append({**alternative_line(key, way.name, keys, _round(total)), "family": family})
         if len(lines) > 1 and lines[0]["alternative"] == "off":
             self.counts["graphs"] += 1
             for line in lines:

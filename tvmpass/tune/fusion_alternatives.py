@@ -111,14 +111,8 @@ def _is_free(view: FunctionView, var: relax.Var) -> bool:
     return op_name(view.bindings[var]) in VIEW_OPS
 
 
-def chains_of(
-    view: FunctionView, rule: ProposalRule, pick: Callable[[int], Sequence[int]] | None = None
-) -> list[list[tuple[relax.Var, ...]]]:
-    """Return per site of ``rule`` the chains that it would make one kernel, longest first.
-
-    ``pick(count)`` chooses which of ``count`` chains between the longest and the
-    shortest to keep; without it they are spread evenly.
-    """
+def chains_of(view: FunctionView, rule: ProposalRule) -> list[list[tuple[relax.Var, ...]]]:
+    """Return per site of ``rule`` the chains that it would make one kernel, longest first."""
     found = []
     for site in matched(rule, view):
         if checked(rule, site) is not None:
