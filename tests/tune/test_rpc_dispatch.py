@@ -3,7 +3,16 @@
 import pytest
 
 from tvmpass.core.errors import TvmpassError
-from tvmpass.tune.rpc_dispatch import ASK_S, LOST, SILENT, UNREACHED, WATCH_S, Dispatcher, Failure
+from tvmpass.tune.rpc_dispatch import (
+    ASK_S,
+    LOST,
+    MAX_KEPT_BACK,
+    SILENT,
+    UNREACHED,
+    WATCH_S,
+    Dispatcher,
+    Failure,
+)
 from tvmpass.tune.rpc_tracker import Server, Status, TrackerError
 from tvmpass.tune.work import Measurement
 
@@ -136,6 +145,55 @@ def test_nobody_waits_in_vain_while_a_try_is_under_way():
     network.now += 61.0
     with pytest.raises(TvmpassError, match="no RPC tracker"):
         dispatcher.start()
+
+
+def test_a_job_that_failed_goes_to_another_server_where_there_is_one():
+    network = Network("a", "b")
+    dispatcher = network.dispatcher("1")
+    item, server = network.start(dispatcher)
+    dispatcher.failed(item, server, Failure(LOST, "gone"))
+    network.free = ["a", "b"]
+    assert network.start(dispatcher) is None
+    assert network.start(dispatcher)[1].name == "b:1"
+
+
+def test_a_job_that_failed_does_not_wait_for_another_server_for_ever():
+    network = Network("a", "b")
+    dispatcher = network.dispatcher("1")
+    item, server = network.start(dispatcher)
+    dispatcher.failed(item, server, Failure(LOST, "gone"))
+    for _ in range(MAX_KEPT_BACK):
+        network.free = ["a"]
+        assert network.start(dispatcher) is None
+    network.free = ["a"]
+    assert network.start(dispatcher)[1].name == "a:1"
+
+
+def test_servers_that_stay_out_of_reach_end_it():
+    network = Network("a")
+    dispatcher = network.dispatcher("1")
+    with pytest.raises(TvmpassError, match=r"server a:1 cannot be reached: no route, for 6\d s"):
+        for _ in range(20):
+            network.free = ["a"]
+            item, server = network.start(dispatcher)
+            network.now += 5.0
+            dispatcher.failed(item, server, Failure(UNREACHED, "no route"))
+    assert len(network.said) == 1
+
+
+def test_one_server_out_of_reach_does_not_end_what_another_does():
+    network = Network("a", "b")
+    dispatcher = network.dispatcher(*"123456789")
+    for _ in range(20):
+        network.free = ["a"]
+        item, server = network.start(dispatcher)
+        network.now += 20.0
+        assert dispatcher.failed(item, server, Failure(UNREACHED, "no route")) is None
+        network.free = ["b"]
+        item, server = network.start(dispatcher)
+        dispatcher.measured(item, server, Measurement("ok"))
+        dispatcher.submit("more")
+    assert len(network.said) == 2  # once that it is out of reach, once that there are others
 
 
 def test_busy_servers_are_waited_for():

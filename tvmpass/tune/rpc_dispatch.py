@@ -29,6 +29,8 @@ UNREACHED, LOST, SILENT = "unreached", "lost", "silent"
 
 MAX_TRIES = 2
 """So often a job may fail together with its server."""
+MAX_KEPT_BACK = 3
+"""So often a job that failed waits for another server than that one."""
 ASK_S = 0.05
 """At most this often the tracker is asked for free servers."""
 WATCH_S = 2.0
@@ -61,6 +63,8 @@ class Item(Generic[Work]):
 
     work: Work
     failed_on: list[str] = field(default_factory=list)
+    kept_back: int = 0
+    """How often it waited for another server than the one it failed with."""
     spent_s: float = 0.0
     begin: float = 0.0
 
@@ -92,6 +96,10 @@ class Dispatcher(Generic[Work]):
         self._asked = -WATCH_S
         self._trouble = ""
         self._since = 0.0
+        self._unreached = False
+        self._said = False
+        self._bad: set[str] = set()
+        """Servers that could not be reached; each is said once."""
 
     @property
     def waiting(self) -> int:
@@ -111,29 +119,44 @@ class Dispatcher(Generic[Work]):
         if now - self._asked < (ASK_S if self.waiting else WATCH_S):
             return None
         self._asked = now
+        server = None
         try:
-            server = self._free_server()
+            if self._is_server_free():
+                server = self.tracker.request(self.key, REQUEST_S)
         except TrackerError as error:
-            server = None
             self._note(str(error))
         if server is None:
             self._check_patience()
             return None
-        item = (self._fresh or self._suspects).popleft()
+        item = self._item_for(server)
+        if item is None:  # the server offers itself again in some seconds
+            return None
         item.begin = now
         self.running += 1
         return item, server
 
-    def _free_server(self) -> Server | None:
+    def _item_for(self, server: Server) -> Item[Work] | None:
+        """Return the job to try on ``server``; one that failed there rather goes elsewhere."""
+        if self._fresh:
+            return self._fresh.popleft()
+        for item in self._suspects:
+            if server.name not in item.failed_on or self.servers == 1 or item.kept_back >= MAX_KEPT_BACK:
+                self._suspects.remove(item)
+                return item
+        for item in self._suspects:
+            item.kept_back += 1
+        return None
+
+    def _is_server_free(self) -> bool:
         status = self.tracker.status(self.key)
         self.servers = max(1, len(status.servers))
         if not status.servers:
             self._note(f"the RPC tracker has no server of the key {self.key!r}")
-        elif not self._trouble.startswith("the RPC server "):
+        elif self._unreached:
+            self._check_patience()
+        else:
             self._fine()
-        if not self.waiting or not status.free:
-            return None
-        return self.tracker.request(self.key, REQUEST_S)
+        return bool(self.waiting and status.free)
 
     def _check_patience(self) -> None:
         waited = self.clock() - self._since
@@ -145,6 +168,7 @@ class Dispatcher(Generic[Work]):
     def measured(self, item: Item[Work], server: Server, measurement: Measurement) -> Measurement:
         """Note that a try gave a measurement; return it with worker and time filled in."""
         self._end(item)
+        self._unreached = False
         self._fine()
         measurement.worker = server.name
         measurement.spent_s += item.spent_s
@@ -152,11 +176,15 @@ class Dispatcher(Generic[Work]):
 
     def failed(self, item: Item[Work], server: Server, failure: Failure) -> Measurement | None:
         """Note that a try gave none; return the measurement where that is the job's fault."""
-        self._end(item)
         if failure.kind == UNREACHED:
-            self._note(f"the RPC server {server.name} cannot be reached: {failure.cause}")
+            self._unreached = True
+            self._end(item, heard=False)
+            trouble = f"the RPC server {server.name} cannot be reached: {failure.cause}"
+            self._note(trouble, quiet=server.name in self._bad)
+            self._bad.add(server.name)
             (self._suspects if item.failed_on else self._fresh).appendleft(item)
             return None
+        self._end(item)
         item.failed_on.append(server.name)
         if len(item.failed_on) < MAX_TRIES:
             self.say(f"{server.name}: {failure.cause}; its candidate is tried again")
@@ -166,19 +194,24 @@ class Dispatcher(Generic[Work]):
         cause = f"{failure.cause}, on {' and on '.join(item.failed_on)}"
         return Measurement(status, cause=cause, spent_s=item.spent_s, worker=server.name)
 
-    def _end(self, item: Item[Work]) -> None:
+    def _end(self, item: Item[Work], heard: bool = True) -> None:
+        now = self.clock()
         self.running -= 1
-        self._since = self.clock()  # while a try is under way nobody waits in vain
-        item.spent_s += self._since - item.begin
+        item.spent_s += now - item.begin
+        if heard:
+            self._since = now  # while a try is under way nobody waits in vain
 
-    def _note(self, trouble: str) -> None:
+    def _note(self, trouble: str, quiet: bool = False) -> None:
         """Remember what is wrong and since when; say it once."""
         if not self._trouble:
             self._since = self.clock()
+        if not self._said and not quiet:
+            self._said = True
             self.say(f"{trouble}; waiting for up to {self.patience_s:.0f} s")
         self._trouble = trouble
 
     def _fine(self) -> None:
-        if self._trouble:
-            self._trouble = ""
+        self._trouble = ""
+        if self._said:
+            self._said = False
             self.say("RPC servers can be reached again")

@@ -39,6 +39,7 @@ def connect(host: str, port: int, matchkey: str, seconds: float, mark: str):
     """
     from tvm import rpc
 
+    Path(mark).unlink(missing_ok=True)  # a call may be made again
     signal.setitimer(signal.ITIMER_REAL, CONNECT_S)
     session = rpc.connect(host, port, matchkey, session_timeout=seconds)
     signal.setitimer(signal.ITIMER_REAL, 0.0)
