@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from tvm import relax
 
+import tvmpass
 from tests.tir_passes.cases import OPTIONS, TARGET
 from tvmpass.compile.kernel_key import kernel_key
 from tvmpass.core.site import FunctionView
@@ -146,4 +147,19 @@ def test_training_reads_the_lines(pipeline, tmp_path):
         collect(pipeline, Runner(), CLASS, (), lambda *k: file.append(entry_of(*k)), file.append)
     data = dataset.read([file.path], CLASS)
     assert data.problems == []
+    assert fused_pairs(data, graph_groups(data))
+
+
+@pytest.mark.slow
+def test_a_tune_measures_them_once_and_says_what_came_out(tmp_path):
+    with tvmpass.PassContext(config={"tvmpass.threads": 1}):
+        first, second = (
+            tvmpass.tune(network(), "llvm", logs=tmp_path, trials=1, collect=True) for _ in range(2)
+        )
+    assert first.fusion["sites"] == first.fusion["measured"] >= 2 and first.fusion["failed"] == 0
+    assert second.fusion["known"] == first.fusion["sites"] and second.fusion["kernels"] == 0
+    data = dataset.read([first.path], CLASS)
+    assert data.problems == []
+    sites = {line.group_key for line in data.alternatives}
+    assert len(sites) == first.fusion["sites"]
     assert fused_pairs(data, graph_groups(data))

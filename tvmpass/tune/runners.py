@@ -176,18 +176,12 @@ def make_runner(
     """
     if rpc is not None:
         from .rpc_runner import RpcRunner
+        from .rpc_tracker import parse_address
 
-        host, port = _address(rpc)
+        host, port = parse_address(rpc)
         if not rpc_key:
             raise UsageError("--rpc needs --rpc-key KEY: the key under which the servers are registered")
         return RpcRunner(host, port, rpc_key, target=target, options=options, rule_files=rule_files)
     if rpc_key:
         raise UsageError("--rpc-key needs --rpc HOST:PORT: the tracker that knows the servers")
     return LocalRunner(target, options, rule_files)
-
-
-def _address(text: str) -> tuple[str, int]:
-    host, _, port = text.rpartition(":")
-    if not host or not port.isdigit() or not 0 < int(port) < 1 << 16:
-        raise UsageError(f"--rpc {text!r}: expected HOST:PORT")
-    return host, int(port)
