@@ -270,10 +270,8 @@ def _numbers(entry: dict[str, Any], name: str, most: float) -> tuple[float, ...]
     values = entry.get(name)
     if values is None:
         return None
-    if not isinstance(values, list) or not all(_is_number(v) and abs(v) <= most for v in values):
+    if not isinstance(values, list) or not set(map(type, values)) <= {int, float}:
+        raise BadLine(f"{name}: expected numbers")
+    if values and not -most <= min(values) <= max(values) <= most:
         raise BadLine(f"{name}: expected numbers up to {most:g}")
     return tuple(values)
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)

@@ -7,6 +7,7 @@ candidates for the planner, a `ScheduleRule` is one scheduling step on TIR.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from .site import Candidate, FunctionView, Site
 
 
+@functools.cache
 def kebab(class_name: str) -> str:
     """Turn ``FuseMatmulBias`` into ``fuse-matmul-bias``."""
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "-", class_name).lower()
