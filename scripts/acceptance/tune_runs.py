@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import secrets
+import signal
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -44,6 +45,7 @@ class Tune:
             stderr=subprocess.STDOUT,
             text=True,
             start_new_session=True,
+            preexec_fn=_hears_ctrl_c,
         )
 
     def end(self, timeout: float) -> tuple[int, str]:
@@ -73,6 +75,11 @@ class Tune:
             except OSError:
                 continue  # it ended, or is not ours
         return found
+
+
+def _hears_ctrl_c() -> None:
+    """Undo what a shell does to commands that it starts in the background."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def _runs(folder: Path) -> bool:

@@ -74,7 +74,6 @@ def tune(
     from tvmpass.core.files import check_apart, check_writable
 
     from .quiet import tvm_silenced
-    from .tuning.signals import ending_in_order
     from .tuning.watch import watching
 
     if trials is not None and minutes is not None:
@@ -89,19 +88,23 @@ def tune(
             check_apart(output, model, params, *rule_files)
             check_writable(output)
     code = None
-    with ending_in_order() as signals, tvm_silenced(verbose), watching() as watch:
-        from tvmpass.tune.progress import STAGE, Progress
-
-        watch(Progress(STAGE, "starting TVM"))
+    with tvm_silenced(verbose), watching() as watch:
+        watch.say("starting TVM")
         import tvmpass
+        from tvmpass.tune.interrupts import ALL, Interrupts
         from tvmpass.tune.session import TuneInterrupted
         from tvmpass.tune.session import tune as run
 
         from .build import _parameters
 
-        with tvmpass.PassContext(opt_level=opt_level, config=config):
-            watch(Progress(STAGE, f"reading {model}"))
+        with Interrupts(ALL) as interrupts, tvmpass.PassContext(opt_level=opt_level, config=config):
+            watch.say(f"reading {model}")
             mod = tvmpass.load(model, shapes=wanted or None)
+
+            def progress(now) -> None:
+                interrupts.check()
+                watch(now)
+
             try:
                 result = run(
                     mod,
@@ -115,10 +118,10 @@ def tune(
                     rule_files=rule_files,
                     without=tuple(name for group in without for name in group),
                     collect=collect,
-                    progress=watch,
+                    progress=progress,
                 )
             except TuneInterrupted as interrupted:
-                result, code = interrupted.result, signals.code
+                result, code = interrupted.result, interrupts.exit_code
     _deliver(result, html, json_path)
     if code is not None:
         click.echo(

@@ -59,7 +59,8 @@ class Measuring:
     """Measures candidates of ``tasks`` until the budget is used up or nothing is left.
 
     ``recorded`` is called after each line that is written, with whether it is the
-    best of its task so far; ``open_search`` makes a task's search when its turn comes.
+    best of its task so far; ``open_search`` makes a task's search when its turn comes;
+    ``alive`` is called now and then, and may raise.
     """
 
     def __init__(
@@ -70,9 +71,10 @@ class Measuring:
         clock: Clock,
         open_search: Callable[[Task], Search],
         recorded: Recorded,
+        alive: Callable[[], None] = lambda: None,
     ):
         self.tasks, self.runner, self.file, self.clock = tasks, runner, file, clock
-        self.open_search, self.recorded = open_search, recorded
+        self.open_search, self.recorded, self.alive = open_search, recorded, alive
         self.budget = clock.budget
         self.new = 0
         self._since = time.monotonic()
@@ -138,6 +140,7 @@ class Measuring:
         thorough: bool = False,
     ) -> None:
         """Let the runner measure candidates; ``done`` gets each as it comes."""
+        self.alive()
         jobs, owners = [], {}
         for task, candidate in chosen:
             assert task.workload is not None, "a remembered task is not measured"

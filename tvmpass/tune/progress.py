@@ -8,13 +8,15 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from .interrupts import Interrupts
     from .measuring import Measuring
     from .tasks import Task
     from .work import Candidate, Measurement
 
-STAGE, MEASURED, BETTER, NOTE = "stage", "measured", "better", "note"
+STAGE, MEASURED, BETTER, NOTE, ALIVE = "stage", "measured", "better", "note", "alive"
 """Kinds of `Progress`: a stage begins; a candidate was recorded; one that is the best of
-its kernel was; something should be known."""
+its kernel was; something should be known; nothing happened, but a watcher that wants the
+tune to end may raise KeyboardInterrupt."""
 
 
 @dataclass(frozen=True)
@@ -59,8 +61,8 @@ Watcher = Callable[[Progress], None]
 class Teller:
     """Tells a watcher what a session does; ``measuring`` is set once there is something to count."""
 
-    def __init__(self, watcher: Watcher | None):
-        self.watcher = watcher
+    def __init__(self, watcher: Watcher | None, interrupts: Interrupts):
+        self.watcher, self.interrupts = watcher, interrupts
         self.measuring: Measuring | None = None
         self._start = time.monotonic()
 
@@ -68,6 +70,10 @@ class Teller:
     def elapsed_s(self) -> float:
         """Return the seconds since the session began."""
         return time.monotonic() - self._start
+
+    def alive(self) -> None:
+        """Let an interrupt whose exception got lost come through."""
+        self._tell(ALIVE, "")
 
     def stage(self, text: str) -> None:
         """Say that a stage begins."""
@@ -85,6 +91,7 @@ class Teller:
         self._tell(BETTER if better else MEASURED, text, task)
 
     def _tell(self, kind: str, text: str, task: Task | None = None) -> None:
+        self.interrupts.check()
         if self.watcher is None:
             return
         now = Progress(kind, text, self.elapsed_s)

@@ -25,6 +25,7 @@ from tvmpass.cost import dataset
 from tvmpass.cost.device import device_class as class_of
 
 from .budget import END, Budget, Memory, model_id, plan_id, recall
+from .interrupts import Interrupts
 from .measuring import Clock, Measuring
 from .progress import Teller, Watcher
 from .records import RecordFile, entry_of
@@ -104,16 +105,13 @@ def tune(
         runner = make_runner(resolved, options, rpc=rpc, rpc_key=rpc_key, rule_files=files)
     elif rpc is not None:
         raise UsageError("give a runner or rpc=, not both")
+    folder = Path(logs) if logs is not None else _folder(options)
     try:
-        session = Session(mod, resolved, options, runner, budget, progress, notes)
-        session.params, session.rules, session.without, session.rule_files = (
-            params,
-            every,
-            tuple(without),
-            files,
-        )
-        session.collect, session.remote = collect, rpc is not None
-        return session.run(Path(logs) if logs is not None else _folder(options), wait)
+        with Interrupts() as interrupts:
+            session = Session(mod, resolved, options, runner, budget, progress, notes, interrupts)
+            session.params, session.rules, session.without = params, every, tuple(without)
+            session.rule_files, session.collect, session.remote = files, collect, rpc is not None
+            return session.run(folder, wait)
     finally:
         if own:
             runner.close()
@@ -142,9 +140,10 @@ class Session:
         budget: Budget,
         progress: Watcher | None = None,
         notes: Sequence[str] = (),
+        interrupts: Interrupts | None = None,
     ):
         self.mod, self.target, self.options = mod, target, options
-        self.runner, self.budget, self.tell = runner, budget, Teller(progress)
+        self.runner, self.budget, self.tell = runner, budget, Teller(progress, interrupts or Interrupts())
         self.device_class = class_of(target, options.threads)
         self.notes = list(notes)
         self.tasks: list[Task] = []
@@ -186,6 +185,7 @@ class Session:
             params=self.params,
             rules=self.rules,
             without=self.without,
+            progress=lambda _: self.tell.alive(),
         )
         self.memory = recall(self.tasks, log, self.model, self.budget)
         self._recall_end(self.memory.end or {})
@@ -196,7 +196,7 @@ class Session:
         self._latency, self._model = pipeline.latency, SessionModel(pipeline.latency, self.options.seed)
         self.clock.beside()
         self.measuring = Measuring(
-            self.tasks, self.runner, self.file, self.clock, self._open, self.tell.recorded
+            self.tasks, self.runner, self.file, self.clock, self._open, self.tell.recorded, self.tell.alive
         )
         self.tell.measuring = self.measuring
         reason = self.measuring.run()
@@ -237,6 +237,7 @@ class Session:
         from .metaschedule import MetaSchedule
         from .search import TaskSearch
 
+        self.tell.alive()
         if self._traces is None:
             self._traces = MetaSchedule()
         assert task.workload is not None

@@ -29,6 +29,8 @@ class Lines:
 
     def __call__(self, progress: Progress) -> None:
         """Show one moment of the tune; not every candidate gets a line."""
+        if progress.kind == "alive":
+            return
         now = time.perf_counter()
         if progress.kind == "measured" and now - self._last < QUIET_S:
             return
@@ -51,10 +53,10 @@ class Bar(Lines):
 
     def __call__(self, progress: Progress) -> None:
         if progress.kind == "note":
-            self.say(progress.text)
+            self._live.console.print(printable(progress.text), markup=False, highlight=False)
         elif progress.kind == "stage":
-            self._live.update(self._task, description=printable(progress.text), state="")
-        else:
+            self.say(progress.text)
+        elif progress.kind != "alive":
             what = (
                 f"kernel {progress.position}/{progress.kernels} {progress.kernel}: best {progress.best:.2f}x"
             )
@@ -63,7 +65,8 @@ class Bar(Lines):
             )
 
     def say(self, text: str) -> None:
-        self._live.console.print(text, markup=False, highlight=False)
+        """Say what is being done, for as long as it takes."""
+        self._live.update(self._task, description=printable(text), state="")
 
 
 def state(progress: Progress) -> str:
