@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from pathlib import Path
 
 import ml_dtypes
@@ -70,9 +71,9 @@ def test_unwritten_floats_are_nan(tmp_path):
 def test_writes_to_the_wrong_place_show(tmp_path, which, offset, text):
     made, _ = filled(tmp_path)
     arguments = Arguments(made, tvm.cpu(), guarded=True)
-    raw = arguments._raw[which]
-    start = 4096 + (-(raw.ctypes.data + 4096)) % 64
-    raw[start + offset] ^= 1
+    # What a kernel would do with the address that it is given.
+    address = np.from_dlpack(arguments.values[which]).ctypes.data
+    ctypes.c_uint8.from_address(address + offset).value ^= 1
     assert arguments.damage() == text
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -103,53 +103,46 @@ def numpy_dtype(dtype: str) -> np.dtype:
 class Arguments:
     """The arguments of one case on a device, outputs filled with NaN.
 
-    On this machine's CPU each array lies between guards, aligned as the virtual
-    machine aligns.  ``values`` are what a kernel is called with.
+    ``guarded`` puts guards around each array, aligned as the virtual machine aligns:
+    before and after it on this machine's CPU, after it on its CUDA device.
+    ``values`` are what a kernel is called with.
     """
 
     def __init__(self, case: Case, device: Any, guarded: bool):
-        self.case, self.guarded = case, guarded
-        self._raw: list[np.ndarray | None] = []
+        self.case = case
+        self._guards: dict[int, Callable[[], tuple[np.ndarray, np.ndarray]]] = {}
         self._inputs: dict[int, np.ndarray] = {}
         self.values: list[Any] = []
         for position, argument in enumerate(case.arguments):
             if argument.role == SCALAR:
-                self._raw.append(None)
                 self.values.append(argument.value)
                 continue
             reads = argument.role in (INPUT, INOUT)
             content = case.input(position) if reads else _unwritten(argument)
             if reads:
                 self._inputs[position] = content
-            if guarded:
-                raw, tensor = _guarded(argument, content)
-                self._raw.append(raw)
-            else:
-                tensor = tvm.runtime.tensor(content, device)
-                self._raw.append(None)
+            if not guarded:
+                self.values.append(tvm.runtime.tensor(content, device))
+                continue
+            make = _between_guards if device == tvm.cpu() else _before_guard
+            tensor, self._guards[position] = make(argument, content, device)
             self.values.append(tensor)
 
     def outputs(self) -> list[np.ndarray]:
         """Return copies of what the outputs hold now."""
-        found = [self.values[i].numpy() for i in self.case.outputs]
-        return [np.array(array) for array in found]
+        return [np.array(self.values[i].numpy()) for i in self.case.outputs]
 
     def damage(self) -> str | None:
         """Return one line on what the kernel wrote that is not its to write, else None."""
-        for position, argument in enumerate(self.case.arguments):
-            raw = self._raw[position]
-            if raw is not None:
-                before, _, after = _parts(raw, argument.bytes)
-                for side, band in (("before", before), ("after", after)):
-                    if (band != _FILL).any():
-                        return (
-                            f"wrote {side} the start of argument {position}"
-                            if side == "before"
-                            else (f"wrote beyond the end of argument {position}")
-                        )
-            if argument.role == INPUT:
-                content = self.values[position].numpy()
-                if content.tobytes() != self._inputs[position].tobytes():
+        for position, guards in self._guards.items():
+            before, after = guards()
+            if (before != _FILL).any():
+                return f"wrote before the start of argument {position}"
+            if (after != _FILL).any():
+                return f"wrote beyond the end of argument {position}"
+        for position, content in self._inputs.items():
+            if self.case.arguments[position].role == INPUT:
+                if self.values[position].numpy().tobytes() != content.tobytes():
                     return f"changed argument {position}, which is an input"
         return None
 
@@ -159,12 +152,26 @@ def _unwritten(argument: Argument) -> np.ndarray:
     return raw.view(numpy_dtype(argument.dtype)).reshape(argument.shape)
 
 
-def _guarded(argument: Argument, content: np.ndarray) -> tuple[np.ndarray, Any]:
+def _between_guards(argument: Argument, content: np.ndarray, device: Any):
+    """Return a tensor on memory of numpy's, and what gives the guards on both sides."""
     raw = np.full(argument.bytes + 2 * GUARD_BYTES + _ALIGNMENT, _FILL, np.uint8)
-    inside = _parts(raw, argument.bytes)[1]
-    inside[:] = np.ascontiguousarray(content).reshape(-1).view(np.uint8)
-    flat = tvm_ffi.from_dlpack(inside) if argument.bytes else tvm.runtime.empty((0,), "uint8")
-    return raw, tvm.runtime.Tensor._create_view(flat, argument.shape, argument.dtype)
+    before, inside, after = _parts(raw, argument.bytes)
+    inside[:] = _bytes(content)
+    flat = tvm_ffi.from_dlpack(inside) if argument.bytes else tvm.runtime.empty((0,), "uint8", device)
+    return tvm.runtime.Tensor._create_view(flat, argument.shape, argument.dtype), lambda: (before, after)
+
+
+def _before_guard(argument: Argument, content: np.ndarray, device: Any):
+    """Return a tensor on a device, and what fetches the guard behind it."""
+    raw = np.full(argument.bytes + GUARD_BYTES, _FILL, np.uint8)
+    raw[: argument.bytes] = _bytes(content)
+    flat = tvm.runtime.tensor(raw, device)
+    tensor = tvm.runtime.Tensor._create_view(flat, argument.shape, argument.dtype)
+    return tensor, lambda: (raw[:0], flat.numpy()[argument.bytes :])
+
+
+def _bytes(array: np.ndarray) -> np.ndarray:
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
 
 
 def _parts(raw: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

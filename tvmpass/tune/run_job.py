@@ -25,8 +25,8 @@ def check_and_time(
     """Return the fields of a `Measurement` that running the candidate gives, as JSON values.
 
     ``folder`` holds the workload's cases; ``library0`` is candidate 0.  Both sides
-    are timed on the very same arguments.  ``guarded`` puts the arguments between
-    guards, which only this machine's CPU can.
+    are timed on the very same arguments.  ``guarded`` puts guards around the
+    arguments, which only this machine's devices can.
     """
     cases = read_cases(folder)
     candidate, candidate0 = (load(path) for path in (library, library0))
@@ -104,7 +104,7 @@ def run_here(folder: str, library: str, library0: str, kind: str, thorough: bool
         return tvm.runtime.load_module(str(path))
 
     paths = Path(folder), Path(library), Path(library0)
-    return check_and_time(*paths, load, device, thorough, guarded=kind == "cpu")
+    return check_and_time(*paths, load, device, thorough, guarded=True)
 
 
 def find_device(arches: list[str]) -> dict[str, Any]:
