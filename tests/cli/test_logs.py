@@ -93,6 +93,21 @@ def test_errors_are_one_line(tvmpass, tmp_path, arguments, code, why):
     assert done.returncode == code and line.startswith("tvmpass: ") and why in line
 
 
+def test_convert_goes_there_and_back(tvmpass, tmp_path):
+    from tests.tune.test_convert import foreign, product
+
+    foreign(tmp_path / "db", product(), 4, 8)
+    arguments = ("--threads", 1, "-o", tmp_path / "logs", "--json", "-")
+    done = tvmpass("logs", "convert", tmp_path / "db", *arguments)
+    assert done.returncode == 0, done.stderr
+    row = json.loads(done.stdout)
+    assert (row["records"], row["waiting"], row["problems"]) == (2, 2, [])
+    again = tvmpass("logs", "convert", tmp_path / "logs", "-o", tmp_path / "db2")
+    assert again.returncode == 2 and "--model is needed" in again.stderr
+    double = tvmpass("logs", "convert", tmp_path / "db", "-o", tmp_path / "db2", "--model", "m.onnx")
+    assert double.returncode == 2 and len(errors_of(double)) < 4
+
+
 @pytest.mark.parametrize("name", sorted(command_group.commands["logs"].commands))
 def test_help_shows_an_example_whose_options_exist(name):
     command = command_group.commands["logs"].commands[name]

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from .logs_convert import convert
 from .parameters import json_option, verbose_option, write_json
 from .printable import printable
 from .tables import counted, table_text
@@ -57,7 +58,7 @@ def show(paths, prefix, json_path, verbose) -> None:
         found, problems = read_logs(paths or _looked_up())
         rows = [row for row in kernels(found) if row["kernel_key"].startswith(prefix)]
         files = summarize(found)
-    _warn(problems)
+    warn(problems)
     if json_path:
         write_json(json_path, {"schema": 1, "files": files, "kernels": rows})
     if json_path == "-":
@@ -109,7 +110,7 @@ def check(paths, json_path, verbose) -> int | None:
             for row in rows
         ]
         click.echo(table_text(columns, cells, range(3, len(columns))))
-    _warn(problems)
+    warn(problems)
     return 1 if problems else None
 
 
@@ -148,7 +149,7 @@ def merge(paths, output, compact, json_path, verbose) -> None:
         from tvmpass.tune.logs import merge as merged
 
         rows, problems = merged(paths, output, compact)
-    _warn(problems)
+    warn(problems)
     if json_path:
         write_json(json_path, {"schema": 1, "files": rows, "problems": problems})
     if json_path != "-":
@@ -195,7 +196,7 @@ def prune(paths, output, keep, failures, dry, compact, json_path, verbose) -> No
         from tvmpass.tune.logs import prune as pruned
 
         rows, problems = pruned(paths, output, keep, failures, compact, dry)
-    _warn(problems)
+    warn(problems)
     if json_path:
         write_json(json_path, {"schema": 1, "files": rows, "problems": problems})
     if json_path != "-":
@@ -208,6 +209,8 @@ def prune(paths, output, keep, failures, dry, compact, json_path, verbose) -> No
                 + fate
             )
 
+
+logs.add_command(convert)
 
 _NOUNS = (
     ("candidates", "candidate"),
@@ -226,7 +229,8 @@ def _looked_up() -> list[Path]:
     return [folder for folder in (LOCAL, shipped_logs()) if folder.is_dir()]
 
 
-def _warn(problems: Sequence[str]) -> None:
+def warn(problems: Sequence[str]) -> None:
+    """Show the first problems as warnings."""
     for problem in problems[:SHOWN_PROBLEMS]:
         click.echo(f"tvmpass: warning: {printable(problem)}", err=True)
     if len(problems) > SHOWN_PROBLEMS:
