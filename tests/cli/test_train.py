@@ -44,6 +44,8 @@ def test_corrupt_lines_are_named_and_skipped(tvmpass, logs, tmp_path):
     (warning,) = [line for line in done.stderr.splitlines() if not line.startswith("[")]
     assert warning.startswith("tvmpass: warning: ") and "cut.jsonl" in warning
     assert "median relative error:" in done.stdout
+    (row,) = (line for line in done.stdout.splitlines() if line.startswith("held out by graph"))
+    assert len(row.split()) == 4 + 8
 
 
 def test_too_few_records_is_one_line(tvmpass, tmp_path):

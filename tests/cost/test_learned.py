@@ -68,6 +68,13 @@ def test_every_family_is_left_out_once(tmp_path):
             line["kind"] = "reduce"
     metrics = train([write(tmp_path / "a.jsonl", lines)], CLASS).metrics
     assert set(metrics["leave_family_out"]) >= {"spearman", "decision_accuracy", "regret_geomean"}
+    families = metrics["families"]
+    assert set(families) == {"elementwise", "reduce"}
+    assert sum(f["records"] for f in families.values()) == metrics["records"]
+    assert sum(f["decisions"] for f in families.values()) == metrics["leave_family_out"]["decisions"]
+    for figures in (metrics, *families.values()):
+        assert figures["accuracy_always"] + figures["accuracy_never"] == pytest.approx(1.0, abs=1e-4)
+        assert min(figures[f"regret_{way}"] for way in ("geomean", "always", "never")) >= 1.0
 
 
 def test_abstains_from_an_unseen_kind(result):

@@ -8,7 +8,7 @@ import click
 
 from .parameters import json_option, verbose_option, write_json
 from .printable import printable
-from .tables import counted
+from .tables import counted, table_text
 
 SHOWN_PROBLEMS = 5
 
@@ -84,13 +84,36 @@ def _record_files(folder: Path) -> list[Path]:
 
 
 def _print(metrics: dict) -> None:
-    rows = [(key, value) for key, value in metrics.items() if not isinstance(value, dict)]
-    rows += [
-        (f"{group}: {key}", value)
-        for group, inner in metrics.items()
-        if isinstance(inner, dict)
-        for key, value in inner.items()
-    ]
-    for key, value in rows:
-        shown = f"{value:.4g}" if isinstance(value, float) else value
-        click.echo(f"{key.replace('_', ' ')}: {shown}")
+    for key, value in metrics.items():
+        if not isinstance(value, dict) and key not in _COMPARED:
+            click.echo(f"{key.replace('_', ' ')}: {_number(value)}")
+    rows = [("held out by graph", metrics)]
+    if "leave_family_out" in metrics:
+        rows.append(("held out by family", metrics["leave_family_out"]))
+    rows += [(f"  {name}", inner) for name, inner in metrics.get("families", {}).items()]
+    columns = (
+        "decisions",
+        "clear",
+        "right",
+        "if always",
+        "if never",
+        "regret",
+        "if always",
+        "if never",
+        "worst",
+    )
+    cells = [(name, *(_number(inner.get(key)) for key in _COMPARED)) for name, inner in rows]
+    click.echo("\n" + table_text(columns, cells, range(1, len(columns))))
+
+
+_COMPARED = (
+    *("decisions", "decision_accuracy", "accuracy_always", "accuracy_never"),
+    *("regret_geomean", "regret_always", "regret_never", "regret_worst"),
+)
+"""What the model decides beside what always or never fusing would: a table."""
+
+
+def _number(value: object) -> str:
+    if value is None:
+        return "-"
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from .boosting import LATENCY_PARAMETERS, LATENCY_ROUNDS, PAIR_PARAMETERS, PAIR_ROUNDS, boost
-from .dataset import Dataset
+from .dataset import Alternative, Dataset
+from .families import known_families
 from .hardware import AnyDevice, hardware_for
 from .samples import Pair, Samples, fused_pairs, latency_samples, pair_samples, replaced
 
@@ -28,27 +29,38 @@ def validate(data: Dataset, groups: dict[str, int], device: AnyDevice) -> dict[s
     """Return the metrics of DESIGN's train schema, five folds grouped by graph.
 
     ``decision_accuracy`` is over fused/unfused pairs that differ by 10 % or
-    more, ``regret_*`` over all graphs with several alternatives: measured time
-    of the alternative chosen by the planner's rule over that of the best, next to
-    what fusing always or never would cost.
+    more, beside how often fusing always or never would be right; ``regret_*`` over
+    all graphs with several alternatives: measured time of the alternative chosen
+    by the planner's rule over that of the best, next to what fusing always or
+    never would cost.
     ``leave_family_out`` holds the kernels and pairs of one family out at a time
-    (in use, the model abstains from a family it has not seen).  None stands
+    (in use, the model abstains from a family it has not seen); ``families`` tells
+    the same of each, where only its own fusions are chosen among.  None stands
     for what the data cannot tell.
     """
     kernels = latency_samples(data, groups, device)
     pairs = fused_pairs(data, groups)
-    paired = pair_samples(pairs, device)
+    held = _Held(data, kernels, pairs, pair_samples(pairs, device), device)
     order = np.random.default_rng(0).permutation(max(groups.values()) + 1)
     folds = [set(part.tolist()) for part in np.array_split(order, FOLDS)]
-    by_fold = [(np.isin(kernels.groups, list(f)), np.isin(paired.groups, list(f))) for f in folds]
-    families = sorted(set(paired.kinds))
-    kinds, pair_kinds = np.array(kernels.kinds), np.array(paired.kinds, dtype=str)
-    by_family = [(kinds == family, pair_kinds == family) for family in families]
-    held = _Held(data, kernels, pairs, paired, device)
-    metrics: dict[str, Any] = dict(held.metrics(by_fold))
+    metrics: dict[str, Any] = dict(held.metrics(held.predict([held.of_graphs(f) for f in folds])))
+    families = {name: held.of_family(name) for name in known_families(kernels.kinds)}
+    families = {name: split for name, split in families.items() if not split[0].all()}
     if len(families) > 1:
-        metrics["leave_family_out"] = held.metrics(by_family)
+        predicted = held.predict(list(families.values()))
+        metrics["leave_family_out"] = held.metrics(predicted)
+        metrics["families"] = {
+            name: {"records": int(split[0].sum()), **held.metrics(predicted, split)}
+            for name, split in families.items()
+        }
     return metrics
+
+
+Split = tuple[np.ndarray, np.ndarray]
+"""Which kernels and which pairs belong to a part of the data."""
+
+Predicted = tuple[np.ndarray, np.ndarray]
+"""Of each kernel the latency model's output, of each pair mean and sd; NaN where unknown."""
 
 
 class _Held:
@@ -60,9 +72,16 @@ class _Held:
         self.data, self.kernels, self.pairs = data, kernels, pairs
         self.paired, self.device = paired, device
 
-    def metrics(self, splits: Sequence[tuple[np.ndarray, np.ndarray]]) -> dict[str, float | None]:
-        count = len(self.kernels.targets)
-        latency = np.full(count, np.nan)
+    def of_graphs(self, graphs: set[int]) -> Split:
+        chosen = list(graphs)
+        return np.isin(self.kernels.groups, chosen), np.isin(self.paired.groups, chosen)
+
+    def of_family(self, name: str) -> Split:
+        return np.array(self.kernels.kinds) == name, np.array(self.paired.kinds, dtype=str) == name
+
+    def predict(self, splits: Sequence[Split]) -> Predicted:
+        """Predict each part by a model that was fitted to all the others."""
+        latency = np.full(len(self.kernels.targets), np.nan)
         ratio = np.full((len(self.pairs), 2), np.nan)
         for kernel_test, pair_test in splits:
             if kernel_test.any() and not kernel_test.all():
@@ -71,9 +90,17 @@ class _Held:
             if pair_test.any() and (~pair_test).sum() >= 10:
                 bags = _predict(self.paired, pair_test, PAIR_PARAMETERS, PAIR_ROUNDS)
                 ratio[pair_test, 0], ratio[pair_test, 1] = bags.mean(axis=0), bags.std(axis=0)
+        return latency, ratio
+
+    def metrics(self, predictions: Predicted, part: Split | None = None) -> dict[str, float | None]:
+        """Return how good ``predictions`` are, on all of the data or on a part of it."""
+        latency, ratio = predictions
         base = hardware_for(self.device).analytic_us_many(self.kernels.rows, self.device)
         predicted, measured = base * np.exp(latency), base * np.exp(self.kernels.targets)
         known = np.isfinite(predicted)
+        if part is not None:
+            known &= part[0]
+            ratio = np.where(part[1][:, None], ratio, np.nan)
         errors = np.abs(predicted[known] / measured[known] - 1.0)
         result = {
             "spearman": _spearman(predicted[known], measured[known]),
@@ -84,21 +111,26 @@ class _Held:
         fuse = np.array([_eligible(m, sd, p) for (m, sd), p in zip(ratio.tolist(), parts)], dtype=bool)
         gains = [sum(p) * (1.0 - math.exp(m)) for (m, _), p in zip(ratio.tolist(), parts)]
         result.update(self._decisions(ratio, fuse))
-        result.update(self._regret(ratio, fuse, gains))
+        result.update(self._regret(ratio, fuse, gains, part is not None))
         return {key: None if math.isnan(v) else round(float(v), 4) for key, v in result.items()}
 
     def _decisions(self, ratio: np.ndarray, fuse: np.ndarray) -> dict[str, float]:
         truth = self.paired.targets
         known = np.isfinite(ratio[:, 0])
         clear = known & (np.abs(truth) >= math.log(1.0 + CLEAR))
-        right = fuse == (truth < 0)
-        return {
-            "decision_accuracy": float(right[clear].mean()) if clear.any() else math.nan,
-            "decisions": float(clear.sum()),
-        }
+        found = {"decision_accuracy": fuse, "accuracy_always": np.ones_like(fuse)}
+        found["accuracy_never"] = np.zeros_like(fuse)
+        right = {name: (choice == (truth < 0))[clear] for name, choice in found.items()}
+        shares = {name: float(r.mean()) if clear.any() else math.nan for name, r in right.items()}
+        return {**shares, "decisions": float(clear.sum())}
 
-    def _regret(self, ratio: np.ndarray, fuse: np.ndarray, gains: Sequence[float]) -> dict[str, float]:
-        """Let the planner's rule choose per graph, and compare with the best alternative."""
+    def _regret(
+        self, ratio: np.ndarray, fuse: np.ndarray, gains: Sequence[float], only_known: bool
+    ) -> dict[str, float]:
+        """Let the planner's rule choose per graph, and compare with the best alternative.
+
+        ``only_known`` leaves out the alternatives that nothing was predicted for.
+        """
 
         launch = self.device.launch_us
         known = {
@@ -106,7 +138,7 @@ class _Held:
             for i, p in enumerate(self.pairs)
             if np.isfinite(ratio[i, 0])
         }
-        graphs: dict[str, list] = {}
+        graphs: dict[str, list[Alternative]] = {}
         for alternative in self.data.alternatives:
             graphs.setdefault(alternative.group_key, []).append(alternative)
         losses, always, never = [], [], []
@@ -114,21 +146,24 @@ class _Held:
             off = next((a for a in alternatives if a.name == "off"), None)
             if off is None or len(alternatives) < 2:
                 continue
+            cut = {a.name: replaced(a, off) for a in alternatives}
+            decided = {
+                name: known[found] for name, found in cut.items() if found is not None and found in known
+            }
+            if not decided:
+                continue
+            if only_known:
+                alternatives = [a for a in alternatives if a is off or a.name in decided]
             times = {a.name: a.median_us + launch * len(a.kernel_keys) for a in alternatives}
-            chosen, best_gain, decided = "off", 0.0, False
-            for alternative in alternatives:
-                found = replaced(alternative, off)
-                if found is None or found not in known:
-                    continue
-                index = known[found]
-                decided = True
+            chosen, best_gain = "off", 0.0
+            for name, index in decided.items():
                 if fuse[index] and gains[index] > best_gain:
-                    chosen, best_gain = alternative.name, gains[index]
-            if decided:
-                best = min(times.values())
-                losses.append(times[chosen] / best)
-                always.append(times.get("on", times["off"]) / best)
-                never.append(times["off"] / best)
+                    chosen, best_gain = name, gains[index]
+            longest = min((a for a in alternatives if a is not off), key=lambda a: len(a.kernel_keys))
+            best = min(times.values())
+            losses.append(times[chosen] / best)
+            always.append(times["on" if "on" in times else longest.name if only_known else "off"] / best)
+            never.append(times["off"] / best)
         return {
             "regret_geomean": _geomean(losses),
             "regret_worst": max(losses, default=math.nan),
