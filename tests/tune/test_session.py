@@ -275,3 +275,27 @@ def test_records_go_where_the_option_says(tmp_path, monkeypatch):
     with tvmpass.PassContext(config=CONFIG):
         second = tvmpass.tune(model(), trials=2, runner=StubRunner())
     assert Path(first.path).parent.name == "mine" and Path(second.path).parent.name == "tuning_logs"
+
+
+def test_what_is_known_to_be_good_elsewhere_is_tried_first(tmp_path, monkeypatch):
+    """The shipped records: used by builds, but measured on another machine of the class."""
+    from tvmpass.compile import records
+
+    shipped = tune(tmp_path / "shipped", trials=40)
+    best = {task.kernel_key: task.best for task in shipped.tasks if task.used}
+    assert best
+    monkeypatch.setattr(records, "shipped_logs", lambda: tmp_path / "shipped")
+    runner = StubRunner()
+    tune(tmp_path / "own", runner, trials=4)
+    assert set(best.items()) <= set(runner.screened)
+
+
+def test_a_record_that_was_compared_with_nothing_is_measured(tmp_path):
+    first = tune(tmp_path, trials=4)
+    path = Path(first.path)
+    foreign = dict(candidates(tmp_path)[0], candidate0_us=None, wins=None)
+    lines = path.read_text().splitlines(True)
+    path.write_text(lines[0] + json.dumps(foreign) + "\n")
+    runner = StubRunner()
+    result = tune(tmp_path, runner, trials=4)
+    assert result.new == 4 and runner.screened[0] == (foreign["kernel_key"], foreign["recipe"])

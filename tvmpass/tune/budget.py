@@ -113,10 +113,13 @@ def recall(tasks: Sequence[Task], log: LogFile, model: str, budget: Budget) -> M
             task.has_candidate0 = True
         if record.candidate0_us is not None:
             task.candidate0_us = record.candidate0_us
-        if record.role != CANDIDATE or (record.status == "ok" and record.candidate0_us is None):
-            continue  # one from elsewhere that was compared with nothing is yet to be measured
+        if record.role != CANDIDATE:
+            continue
         candidate = Candidate(recipe=record.recipe, trace=record.trace)
         if candidate.text in task.tried:
+            continue
+        if record.status == "ok" and record.candidate0_us is None:
+            task.seeds.append(candidate)  # from elsewhere, and compared with nothing yet
             continue
         before = task.best_ratio
         task.note(candidate, record.status, ratio, record.wins)

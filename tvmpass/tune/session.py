@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 from tvmpass import catalogue
 from tvmpass.compile.context import read_options
 from tvmpass.compile.pipeline import Job as Pipeline
-from tvmpass.compile.records import LogFile, read_file
+from tvmpass.compile.records import LogFile, Records, read_file
 from tvmpass.compile.target import describe_target, parse_target
 from tvmpass.core.errors import UsageError
 from tvmpass.core.options import Options
@@ -193,6 +193,7 @@ class Session:
         if not due and not self.collect and (self.budget.used_up or self.exhausted):
             self._end(ALREADY)
             return self._result(ALREADY)
+        self._seed()
         self._latency, self._model = pipeline.latency, SessionModel(pipeline.latency, self.options.seed)
         self.clock.beside()
         self.measuring = Measuring(
@@ -231,6 +232,15 @@ class Session:
         if end.get("plan") == self.plan:
             self.exhausted = end.get("exhausted") is True
             self.check = _read_check(end.get("check"))
+
+    def _seed(self) -> None:
+        """Let what builds would use, but was not measured here, be tried first."""
+        options = replace(self.options, tuning_logs=str(self.file.path.parent))
+        found = Records.of(options, self.target, self.device_class)
+        for task in self.tasks:
+            record = found.best(task.key)
+            if record is not None and record.text not in task.tried:
+                task.seeds.insert(0, Candidate(recipe=record.recipe, trace=record.trace))
 
     def _open(self, task: Task) -> Search:
         """Open a task's search and tell it what earlier sessions measured."""

@@ -101,6 +101,8 @@ class Task:
     """Status by the text of each candidate that has a record."""
     screened: dict[str, Screened] = field(default_factory=dict)
     """Measured and promising, but not recorded: a thorough measurement is due."""
+    seeds: list[Candidate] = field(default_factory=list)
+    """Known to be good elsewhere, but not measured here: tried first."""
     has_candidate0: bool = False
     """A line of candidate 0 is in the record file."""
     stale: int = 0
@@ -127,11 +129,18 @@ class Task:
         """
         if self.exhausted:
             return 0.0
-        expected = PRIOR * self.best_ratio if self.search is None else self.search.expected()
+        expected = PRIOR * self.best_ratio
+        if self.search is not None and not self.seeds:
+            expected = self.search.expected()
         gain = max(self.best_ratio - expected, FLOOR * self.best_ratio)
         done = len(self.tried)
         seconds = (self.spent_s + 2 * FIRST_SECONDS) / (done + 2)
         return self.cost_us * gain * DECAY ** (self.stale + rounds) / max(seconds, LEAST_SECONDS)
+
+    def take_seeds(self) -> list[Candidate]:
+        """Return the seeds that have no record yet, once."""
+        seeds, self.seeds = self.seeds, []
+        return [seed for seed in seeds if seed.text not in self.tried and seed.text != self.candidate0]
 
     def promising(self, ratio: float | None) -> bool:
         """Return True where a first measurement calls for a thorough one."""
@@ -168,7 +177,7 @@ def choose(
             task.search = open_search(task)
             continue  # what it expects is known now: the choice may fall on another task
         taken = {c.text for t, c in chosen if t is task} | task.tried.keys() | task.screened.keys()
-        proposed = task.search.propose(min(ROUND, count - len(chosen)))
+        proposed = task.take_seeds() or task.search.propose(min(ROUND, count - len(chosen)))
         fresh = [candidate for candidate in proposed if candidate.text not in taken]
         if not fresh:  # nothing is left, or nothing that was not measured
             task.exhausted = True
