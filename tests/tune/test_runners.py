@@ -268,9 +268,9 @@ def test_cuda_without_a_device_names_both_ways():
     [
         ({"rpc_key": "k"}, "--rpc-key needs --rpc HOST:PORT"),
         ({"rpc": "host:1"}, "--rpc needs --rpc-key"),
-        ({"rpc": "host", "rpc_key": "k"}, "expected HOST:PORT"),
-        ({"rpc": "host:0", "rpc_key": "k"}, "expected HOST:PORT"),
-        ({"rpc": ":70000", "rpc_key": "k"}, "expected HOST:PORT"),
+        ({"rpc": "host", "rpc_key": "k"}, "given as HOST:PORT"),
+        ({"rpc": "host:0", "rpc_key": "k"}, "given as HOST:PORT"),
+        ({"rpc": ":70000", "rpc_key": "k"}, "given as HOST:PORT"),
     ],
 )
 def test_calls_that_make_no_sense(options, message):

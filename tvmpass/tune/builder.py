@@ -11,9 +11,10 @@ import os
 import secrets
 import shutil
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 import tvm
 
@@ -21,6 +22,7 @@ from tvmpass.compile.cuda_build import find_tools
 from tvmpass.compile.host_compiler import host_compiler
 from tvmpass.core.errors import TvmpassError
 
+from .drawing import argument_bytes
 from .forkserver import Call, ForkServer, Outcome
 from .server import is_memory
 from .work import Candidate, Workload
@@ -38,7 +40,11 @@ KEPT_BYTES = 2 * GIB
 """Bounds on the libraries and on the workloads' arrays that wait on disk for being used again."""
 
 
+COPIES = 16
+"""Copies of a kernel's arguments for which there is memory beside that; comparing takes float64."""
+
 _Key = tuple[str, str | None, str | None]
+_Name = TypeVar("_Name")
 
 
 @dataclass(frozen=True)
@@ -102,18 +108,10 @@ class Builder:
             key = _key(workload, candidate)
             if key not in self._libraries:
                 todo.setdefault(key, (workload, candidate))
-        waiting = list(todo)
-        running: dict[int, tuple[_Key, Path]] = {}
-        while waiting or running:
-            while waiting and len(running) < BUILDS:
-                key = waiting.pop(0)
-                path = self._place / f"candidate-{next(self._numbers)}.so"
-                workload, candidate = todo[key]
-                running[self.server.submit(self._call(workload, candidate, path))] = key, path
-            outcome = self.server.wait()
-            assert outcome is not None
-            key, path = running.pop(outcome.ticket)
-            self._libraries[key] = _built(outcome, path)
+        paths = {key: self._place / f"candidate-{next(self._numbers)}.so" for key in todo}
+        calls = {key: self._call(*todo[key], path) for key, path in paths.items()}
+        for key, outcome in self._run(calls):
+            self._libraries[key] = _built(outcome, paths[key])
         found = [self._libraries[_key(workload, candidate)] for workload, candidate in jobs]
         for workload, candidate in jobs:
             self._libraries.move_to_end(_key(workload, candidate))
@@ -122,29 +120,55 @@ class Builder:
 
     def prepare(self, workload: Workload) -> Prepared | Failed:
         """Return candidate 0's library and the results that every candidate must give."""
-        key = workload.kernel_key
-        if key not in self._prepared:
-            self._prepared[key] = self._prepare(workload)
-        self._prepared.move_to_end(key)
-        self._forget_workloads()
-        return self._prepared[key]
+        return self.prepare_all([workload])[0]
 
-    def _prepare(self, workload: Workload) -> Prepared | Failed:
-        (candidate0,) = self.build([(workload, workload.candidate0)])
-        if isinstance(candidate0, Failed):
-            return Failed(candidate0.status, f"candidate 0: {candidate0.cause}")
-        folder = self._folder(workload)
-        outcome = None
-        for tame in (False, True):  # some kernels are not defined for all numbers
-            arguments = {"folder": str(folder), "tame": tame}
-            call = Call("tvmpass.tune.reference:make_cases", arguments, 2 * self.seconds, self.memory_bytes)
-            outcome = self.server.call(call)
-            if outcome.status == "ok":
-                break
-        assert outcome is not None
+    def prepare_all(self, workloads: Sequence[Workload]) -> list[Prepared | Failed]:
+        """Return the same for several workloads, `BUILDS` of them worked on at a time."""
+        todo = {w.kernel_key: w for w in workloads if w.kernel_key not in self._prepared}
+        first = self.build([(work, work.candidate0) for work in todo.values()])
+        candidates0 = dict(zip(todo, first))
+        waiting: dict[str, Call] = {}
+        for key, candidate0 in candidates0.items():
+            if isinstance(candidate0, Failed):
+                self._prepared[key] = Failed(candidate0.status, f"candidate 0: {candidate0.cause}")
+            else:
+                waiting[key] = self._reference_call(todo[key], tame=False)
+        again: dict[str, Call] = {}
+        for key, outcome in self._run(waiting):
+            if outcome.status in ("ok", "memory", "timeout"):
+                self._prepared[key] = self._made(todo[key], candidates0[key], outcome)
+            else:  # some kernels are not defined for all numbers
+                again[key] = self._reference_call(todo[key], tame=True)
+        for key, outcome in self._run(again):
+            self._prepared[key] = self._made(todo[key], candidates0[key], outcome)
+        for work in workloads:
+            self._prepared.move_to_end(work.kernel_key)
+        self._forget_workloads({work.kernel_key for work in workloads})
+        return [self._prepared[work.kernel_key] for work in workloads]
+
+    def _run(self, calls: Mapping[_Name, Call]) -> Iterator[tuple[_Name, Outcome]]:
+        """Make calls, `BUILDS` at a time, and yield each one's outcome as it comes."""
+        waiting = list(calls)
+        running: dict[int, _Name] = {}
+        while waiting or running:
+            while waiting and len(running) < BUILDS:
+                name = waiting.pop(0)
+                running[self.server.submit(calls[name])] = name
+            outcome = self.server.wait()
+            assert outcome is not None
+            yield running.pop(outcome.ticket), outcome
+
+    def _reference_call(self, workload: Workload, tame: bool) -> Call:
+        arguments = {"folder": str(self._folder(workload)), "tame": tame}
+        memory = self.memory_bytes + COPIES * argument_bytes(workload.function)
+        return Call("tvmpass.tune.reference:make_cases", arguments, 2 * self.seconds, memory)
+
+    def _made(self, workload: Workload, candidate0: Built | Failed, outcome: Outcome) -> Prepared | Failed:
+        assert isinstance(candidate0, Built)
         if outcome.status != "ok" or "refused" in outcome.value:
             failed = _failed(outcome)
             return Failed(failed.status, f"the unscheduled kernel: {failed.cause}")
+        folder = self._folder(workload)
         own = folder / "candidate0.so"
         shutil.copyfile(candidate0.path, own)  # the library itself may be dropped before the workload is
         return Prepared(folder, Built(own, candidate0.features), **outcome.value)
@@ -178,19 +202,18 @@ class Builder:
             if isinstance(old, Built):
                 old.path.unlink(missing_ok=True)
 
-    def _forget_workloads(self) -> None:
-        """Drop the arrays of the workloads unused for longest; the last one stays."""
+    def _forget_workloads(self, needed: Collection[str]) -> None:
+        """Drop the arrays of the workloads unused for longest, but none that is ``needed``."""
         sizes = {
             key: _size(found.folder) if isinstance(found, Prepared) else 0
             for key, found in self._prepared.items()
         }
         total = sum(sizes.values())
-        for key in list(self._prepared)[:-1]:
-            if total <= KEPT_BYTES:
-                break
-            total -= sizes[key]
-            shutil.rmtree(self._folders.pop(key), ignore_errors=True)
-            del self._prepared[key]
+        for key, size in sizes.items():
+            if total > KEPT_BYTES and size and key not in needed:
+                total -= size
+                shutil.rmtree(self._folders.pop(key), ignore_errors=True)
+                del self._prepared[key]
 
 
 def check_tools(target: tvm.target.Target) -> None:

@@ -14,6 +14,7 @@ from tvm import s_tir, tirx
 from tvm.tirx.buffer import is_buffer_var
 
 from tvmpass.compile.verify_inputs import draw_array, padded_factors
+from tvmpass.core.analysis.types import EXAMPLE_EXTENT
 from tvmpass.core.nest import REDUCE, as_int, loads, substitute, walk_blocks
 from tvmpass.cost.extents import extent_value
 
@@ -73,6 +74,12 @@ def arguments_of(function: tirx.PrimFunc, extents: Mapping[Any, int]) -> list[Ar
         else:
             made.append(Argument(SCALAR, str(parameter.ty.dtype), value=extents[parameter]))
     return made
+
+
+def argument_bytes(function: tirx.PrimFunc) -> int:
+    """Return the size of a kernel's arrays, symbolic dimensions by example."""
+    extents = dict.fromkeys(symbols_of(function), EXAMPLE_EXTENT)
+    return sum(argument.bytes for argument in arguments_of(function, extents))
 
 
 def _value(dim: Any, values: Mapping[Any, Any], analyzer: Any) -> int:

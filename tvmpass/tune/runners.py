@@ -16,7 +16,7 @@ from tvmpass.core.errors import TvmpassError, UsageError
 from tvmpass.core.options import Options
 from tvmpass.cost.device import host_facts
 
-from .builder import BUILDS, GIB, Builder, Built, Failed, Prepared, check_tools
+from .builder import BUILDS, COPIES, GIB, Builder, Built, Failed, Prepared, check_tools
 from .forkserver import Call, ForkServer
 from .work import Job, Measurement, Runner
 
@@ -33,8 +33,6 @@ OPERATIONS_PER_SECOND = 1e9
 """What candidate 0 does at least, before its time is known."""
 
 RUN_MEMORY = 4 * GIB
-COPIES = 16
-"""Copies of a kernel's arguments for which there is memory beside that; comparing takes float64."""
 
 CPU_BUILD_SECONDS = 40.0
 CUDA_BUILD_SECONDS = 180.0
@@ -113,7 +111,7 @@ class LocalRunner:
 
     def _measure_batch(self, jobs: Sequence[Job], done: Done) -> None:
         begin = time.monotonic()
-        prepared = [self.builder.prepare(job.workload) for job in jobs]
+        prepared = self.builder.prepare_all([job.workload for job in jobs])
         fit = [(job.workload, job.candidate) for job, p in zip(jobs, prepared) if isinstance(p, Prepared)]
         built = iter(self.builder.build(fit))
         libraries = [next(built) if isinstance(p, Prepared) else None for p in prepared]
