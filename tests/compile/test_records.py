@@ -120,6 +120,12 @@ def test_only_some_problems_are_listed(tmp_path):
     assert len(log.problems) == MAX_PROBLEMS + 1 and "5 more lines" in log.problems[-1]
 
 
+def test_a_file_without_end_is_read_in_part(tmp_path, monkeypatch):
+    monkeypatch.setattr("tvmpass.compile.record_files.MAX_RECORDS", 3)
+    log = read_file(write(tmp_path / "a.tuned.jsonl", *[line()] * 5))
+    assert len(log.records) == 3 and "the rest is not read" in log.problems[-1]
+
+
 @pytest.mark.parametrize("head", ["", "{}", "[]", '{"schema": 99, "device_class": "x"}', "\x00\x01"])
 def test_files_without_our_header(tmp_path, head):
     path = tmp_path / "a.tuned.jsonl"

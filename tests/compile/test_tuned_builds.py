@@ -15,6 +15,8 @@ import tvmpass
 from tests.compile.record_lines import line, write
 from tvmpass import catalogue
 from tvmpass.compile import codegen, records
+from tvmpass.compile.context import read_options
+from tvmpass.compile.passes import _schedule_module
 from tvmpass.compile.target import parse_target
 from tvmpass.compile.trace import renamed, trace_text
 from tvmpass.core.kernels import classify
@@ -208,3 +210,17 @@ def test_records_switched_off(tmp_path, tasks, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert build("lookup").report.records["used"] == len(tasks)
     assert build("off").report.records == {"present": 0, "used": 0, "orphaned": 0}
+
+
+def test_tvms_own_entry_points_use_records(tmp_path, tasks, plain):
+    write(tmp_path / "a.tuned.jsonl", *map(entry, tasks), device_class=own_class())
+    task = next(t for t in tasks if t.kind == "matmul")
+    kernels = tvm.IRModule({"main": task.workload.function.with_attr("global_symbol", "main")})
+    texts = []
+    for folder in (str(tmp_path), "off"):
+        with tvmpass.PassContext(config={**OPTIONS, "tvmpass.tuning_logs": folder}):
+            machine = tvm.compile(net(), TARGET, relax_pipeline=tvmpass.pipeline(TARGET))
+            found = relax.VirtualMachine(machine, tvm.cpu())["main"](tvm.runtime.tensor(X)).numpy()
+            close(found, plain)
+            texts.append(_schedule_module(kernels, read_options()[0])["main"].script())
+    assert texts[0] != texts[1]

@@ -20,6 +20,7 @@ from .codegen import NO_STORAGE_REWRITE, kernel_context, may_go_in_place
 from .exact_floats import guard_module
 from .latency import Latency
 from .pipeline import Job, run_pipeline
+from .records import Records
 from .schedule import Scheduler
 from .target import parse_target
 from .verify_cuda import make_verifier
@@ -89,13 +90,17 @@ def kernel_pipeline():
 def _schedule_module(mod, options: Options):
     result = tvm.IRModule(dict(mod.functions_items()), attrs=mod.attrs)
     schedulers: dict[str, Scheduler] = {}
+    records: dict[str, Records] = {}
     for variable, function in mod.functions_items():
         if not isinstance(function, tirx.PrimFunc) or not _schedulable(function):
             continue
         target = parse_target(function.attrs.get("target", "llvm"), options.threads)
-        if str(target) not in schedulers:
-            schedulers[str(target)] = Scheduler(target, options, Latency(target, options))
-        made = schedulers[str(target)].schedule(function).function
+        name = str(target)
+        if name not in schedulers:
+            latency = Latency(target, options)
+            schedulers[name] = Scheduler(target, options, latency)
+            records[name] = Records.of(options, target, latency.device_class)
+        made = schedulers[name].best(function, records[name]).function
         result.update_func(
             variable, made.with_attrs({**dict(made.attrs or {}), **dict(function.attrs or {})})
         )

@@ -29,6 +29,9 @@ ROLES = ("candidate0", "candidate")
 MAX_TEXT = 4096
 """Characters of a recipe, a cause or a name in a record."""
 
+MAX_RECORDS = 100_000
+"""Candidates that are read of one file."""
+
 MAX_US = 1e9
 _TRAIN = re.compile(rb'"role"\s*:\s*"train"')
 _KEY = re.compile(r"[0-9a-f]{64}")
@@ -114,6 +117,9 @@ def read_file(path: str | os.PathLike) -> LogFile:
                     log.header = _header(line)
                 elif line.strip() and not _TRAIN.search(line):
                     _take(log, line, number)
+                    if len(log.records) >= MAX_RECORDS:
+                        log.problems.append(f"{log.path}: {MAX_RECORDS} candidates; the rest is not read")
+                        break
             except BadLine as problem:
                 skipped += 1
                 if number == 1:

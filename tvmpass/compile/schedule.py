@@ -22,8 +22,10 @@ from tvmpass.core.options import Options
 from tvmpass.core.rule import ScheduleRule
 
 from .grouping import GROUP_ATTR, PACKED_ATTR
+from .kernel_key import kernel_key
 from .latency import Latency
 from .record_files import TuningRecord
+from .records import Records
 from .tuned import STEP_RAISED, apply_candidate, fallback_kernel, is_schedulable
 
 __all__ = ["STEP_RAISED", "ScheduledKernel", "Scheduler", "canonical_kernel", "is_schedulable"]
@@ -123,6 +125,15 @@ class Scheduler:
         result.refused = refused
         result.alternatives = [{"recipe": str(r), "estimate": None} for r in choices if r is not used]
         return result
+
+    def best(self, function: tirx.PrimFunc, records: Records) -> ScheduledKernel:
+        """Return ``function`` scheduled by its tuning record if it can be, else by the library."""
+        library = self.schedule(function)
+        if not records:
+            return library
+        record = records.best(kernel_key(function, self.latency.device_class, self.options))
+        made = None if record is None else self.tuned(function, library, record)
+        return made if isinstance(made, ScheduledKernel) else library
 
     def tuned(
         self,
