@@ -189,6 +189,13 @@ def test_fusion_alternatives_of_one_graph_stay_together(tmp_path):
     assert sorted(entries(tmp_path / "out.jsonl"), key=json.dumps) == sorted([*two, *other], key=json.dumps)
 
 
+def test_a_kernel_measured_twice_for_training_stays_twice(tmp_path):
+    one, two = train_line("t"), {**train_line("t"), "median_us": 3.0}
+    paths = [write(tmp_path / f"{n}.jsonl", *lines) for n, lines in enumerate(([one, two], [one]))]
+    merge(paths, tmp_path / "out.jsonl")
+    assert entries(tmp_path / "out.jsonl") == [one, two]
+
+
 def test_merging_does_not_depend_on_how_often_or_in_which_parts():
     rng = random.Random(0)
     lines = []

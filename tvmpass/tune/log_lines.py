@@ -59,8 +59,9 @@ class Line:
             return self.sort, self.entry["group_key"], self.entry["alternative"]
         if self.sort == "session":
             return self.sort, json.dumps(self.entry, sort_keys=True)
-        key = self.entry.get("key") or (self.entry.get("kernel_key"), self.entry.get("recipe"))
-        return self.sort, key, self.entry["role"]
+        if self.sort == TRAIN:  # a kernel measured twice is twice the data
+            return self.sort, self.entry["key"], json.dumps(self.entry, sort_keys=True)
+        return self.sort, self.entry["key"], self.entry["role"]
 
 
 @dataclass
