@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import copy
+
 import pytest
 
 from tvmpass.cli.build import _tuning
+from tvmpass.cli.explaining.compare import compare
 from tvmpass.cli.explaining.page import _kernel
 from tvmpass.cli.explaining.reading import _check
 from tvmpass.cli.explaining.words import report_text
@@ -55,6 +58,13 @@ def test_a_record_of_another_form_is_no_report(tuned, record):
     tuned["kernels"][0]["record"] = record
     with pytest.raises(TvmpassError, match="'record'"):
         _check("r.json", tuned)
+
+
+def test_a_comparison_tells_records_apart(tuned):
+    new = copy.deepcopy(tuned)
+    new["kernels"][0]["record"] = {**RECORD, "recipe": None, "trace": True}
+    (change,) = compare(tuned, new)["kernels"]["rescheduled"]
+    assert (change["old"], change["new"]) == ("tuned:tile-conv{w=4,c=16}", "tuned:trace 0123456789ab")
 
 
 def test_a_build_says_how_many_records_it_used():

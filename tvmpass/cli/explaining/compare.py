@@ -24,9 +24,9 @@ def compare(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
     old_kernels = {k["name"]: k for k in old["kernels"]}
     new_kernels = {k["name"]: k for k in new["kernels"]}
     rescheduled = [
-        {"name": name, "old": old_kernels[name]["schedule"], "new": kernel["schedule"]}
+        {"name": name, "old": _schedule(old_kernels[name]), "new": _schedule(kernel)}
         for name, kernel in new_kernels.items()
-        if name in old_kernels and old_kernels[name]["schedule"] != kernel["schedule"]
+        if name in old_kernels and _schedule(old_kernels[name]) != _schedule(kernel)
     ]
     return {
         "schema": 1,
@@ -43,6 +43,14 @@ def compare(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
         },
         "predicted_us": {"old": _predicted(old), "new": _predicted(new)},
     }
+
+
+def _schedule(kernel: dict[str, Any]) -> str:
+    """Return a kernel's schedule; of a tuned one also by which record."""
+    record = kernel.get("record")
+    if not record:
+        return kernel["schedule"]
+    return f"{kernel['schedule']}:{record.get('recipe') or 'trace ' + str(record.get('key'))[:12]}"
 
 
 def compare_text(change: dict[str, Any]) -> str:
