@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-COMMANDS = ["build", "run", "passes", "explain", "train"]
+COMMANDS = ["build", "run", "passes", "explain", "tune", "train"]
 
 
 def test_help_does_not_import_tvm():
