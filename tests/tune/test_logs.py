@@ -242,9 +242,10 @@ def test_pruning_keeps_the_best_of_each_kernel(tmp_path):
 def test_pruning_drops_what_no_build_can_use(tmp_path):
     old = record(1, "tile-matmul{m=2}", recipe_version=10_000)
     trace = record(1, None, trace=[[["GetLoops", [], [], []]], []], recipe_version=10_000)
-    path = write(tmp_path / NAME, old, trace, record(1))
+    current = record(1, None, trace=trace["trace"])
+    path = write(tmp_path / NAME, old, trace, current, record(1))
     prune([path])
-    assert entries(path) == [trace, record(1)]
+    assert entries(path) == [current, record(1)]
     stale = write(tmp_path / "stale.tuned.jsonl", record(1), SESSION, tvm="0.26.0")
     (row,), _ = prune([stale])
     assert row["removed"] and not stale.exists()

@@ -280,9 +280,9 @@ def _feature_version(origin: Origin) -> int:
 
 
 def _is_stale(record: TuningRecord, origin: Origin) -> bool:
-    """Return True for a recipe whose steps have changed since; a trace holds its own steps."""
+    """Was it measured with recipes that have changed since?  A trace too was compared with one."""
     kind = "cuda" if is_cuda_class(origin.device_class) else "llvm"
-    return record.trace is None and record.recipe_version != recipe_version(record.kind, kind)
+    return record.recipe_version != recipe_version(record.kind, kind)
 
 
 def _counts(lines: Iterable[Line]) -> dict[str, int]:
