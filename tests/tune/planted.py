@@ -17,10 +17,14 @@ BODIES = {
     "wrong": "",
     "slow": "usleep(300000);",
     "exit": "_exit(0);",
+    "beyond": "float *c = ((DLTensor *)((Any *)arguments)[count - 1].value)->data; c[64 * 64 + 7] = 1.0f;",
 }
 _SOURCE = """
 #include <signal.h>
+#include <stdint.h>
 #include <unistd.h>
+typedef struct {{ int32_t type, padding; int64_t value; }} Any;
+typedef struct {{ void *data; }} DLTensor;
 int __tvm_ffi_{symbol}(void *self, const void *arguments, int count, void *result) {{ {body} return 0; }}
 """
 

@@ -91,7 +91,7 @@ def test_all_servers_work_and_every_job_is_answered_once(two, open_runner):
 
 
 def test_each_kind_of_bad_candidate_costs_only_itself(two, open_runner):
-    bad = {"segfault": "crash", "exit": "crash", "hang": "timeout", "wrong": "wrong"}
+    bad = {"segfault": "crash", "exit": "crash", "hang": "timeout", "wrong": "wrong", "beyond": "wrong"}
     runner = open_runner(run_seconds=3.0)
     candidates = [*map(planted, bad), *RECIPES[:4]]
     found = measure(runner, candidates)
@@ -100,6 +100,7 @@ def test_each_kind_of_bad_candidate_costs_only_itself(two, open_runner):
         assert found["planted-" + name].cause
     assert {found[c.text].status for c in RECIPES[:4]} == {"ok"}
     assert found["planted-segfault"].cause.count("127.0.0.1:") == 2  # it was tried twice
+    assert found["planted-beyond"].cause == "wrote beyond the end of argument 3"
     assert found["planted-hang"].cause.startswith("no end after 3 s")
 
 

@@ -104,7 +104,7 @@ class Arguments:
     """The arguments of one case on a device, outputs filled with NaN.
 
     ``guarded`` puts guards around each array, aligned as the virtual machine aligns:
-    before and after it on this machine's CPU, after it on its CUDA device.
+    before and after it on this machine's CPU, after it on other devices.
     ``values`` are what a kernel is called with.
     """
 

@@ -45,6 +45,8 @@ BYTES_PER_SECOND = 4e6
 SLACK_S = 10.0
 """After the server should have ended a session, until it is taken for dead."""
 PATIENCE_S = 60.0
+MIN_AHEAD = 8
+"""Jobs that may be built and wait for a server; the builder drops old libraries and arrays."""
 _POLL_S = 0.05
 _NEEDED = ("tornado", "psutil", "cloudpickle")
 
@@ -120,8 +122,8 @@ class RpcRunner:
             self.tracker, self.key, patience_s=self.patience_s, say=self.say
         )
         ready: queue.SimpleQueue[Ready | tuple[Job, Measurement] | BaseException] = queue.SimpleQueue()
-        stop = threading.Event()
-        self._building = threading.Thread(target=self._build, args=(jobs, ready, stop), daemon=True)
+        stop, room = threading.Event(), threading.Semaphore(max(MIN_AHEAD, BUILDS + self.workers))
+        self._building = threading.Thread(target=self._build, args=(jobs, ready, stop, room), daemon=True)
         self._building.start()
         trying: dict[int, tuple[Item[Ready], Server, Path]] = {}
         left = len(jobs)
@@ -134,6 +136,7 @@ class RpcRunner:
                         dispatcher.submit(made)
                     else:
                         left -= 1
+                        room.release()
                         done(*made)
                 while (started := dispatcher.start()) is not None:
                     item, server = started
@@ -145,6 +148,7 @@ class RpcRunner:
                     measurement = self._judge(dispatcher, item, server, outcome, mark)
                     if measurement is not None:
                         left -= 1
+                        room.release()
                         done(item.work.job, measurement)
                 elif not trying and dispatcher.waiting:
                     time.sleep(_POLL_S)
@@ -171,14 +175,25 @@ class RpcRunner:
         usual = CUDA_BUILD_SECONDS if self.target.kind.name == "cuda" else CPU_BUILD_SECONDS
         self.builder = Builder(self.compiler, self._rule_files, usual)
 
-    def _build(self, jobs: Sequence[Job], ready: queue.SimpleQueue, stop: threading.Event) -> None:
-        """Build ``jobs`` in order, a few at a time; in a thread of its own."""
+    def _build(
+        self,
+        jobs: Sequence[Job],
+        ready: queue.SimpleQueue,
+        stop: threading.Event,
+        room: threading.Semaphore,
+    ) -> None:
+        """Build ``jobs`` in order, a few at a time, while there is ``room``; in a thread of its own."""
         try:
             for first in range(0, len(jobs), BUILDS):
+                some = jobs[first : first + BUILDS]
+                for _ in some:
+                    while not room.acquire(timeout=_POLL_S):
+                        if stop.is_set():
+                            return
                 if stop.is_set():
                     return
                 begin = time.monotonic()
-                batch = [(job, self.builder.prepare(job.workload)) for job in jobs[first : first + BUILDS]]
+                batch = [(job, self.builder.prepare(job.workload)) for job in some]
                 wanted = [(job, found) for job, found in batch if isinstance(found, Prepared)]
                 built = self.builder.build([(job.workload, job.candidate) for job, _ in wanted])
                 spent_s = (time.monotonic() - begin) / len(batch)

@@ -88,9 +88,8 @@ def run_there(
             session.upload(str(path), path.name)
             return session.load_module(path.name)
 
-        return check_and_time(
-            Path(folder), Path(library), Path(library0), load, device, thorough, guarded=False
-        )
+        paths = Path(folder), Path(library), Path(library0)
+        return check_and_time(*paths, load, device, thorough, guarded=True)
     except Exception as error:  # of whatever class TVM rebuilds from the other side
         if EXPIRED in type(error).__name__ or EXPIRED in str(error):
             return {"status": "timeout", "cause": f"no end after {seconds:.0f} s"}

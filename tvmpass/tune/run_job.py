@@ -25,8 +25,7 @@ def check_and_time(
     """Return the fields of a `Measurement` that running the candidate gives, as JSON values.
 
     ``folder`` holds the workload's cases; ``library0`` is candidate 0.  Both sides
-    are timed on the very same arguments.  ``guarded`` puts guards around the
-    arguments, which only this machine's devices can.
+    are timed on the very same arguments.  ``guarded`` puts guards around them.
     """
     cases = read_cases(folder)
     candidate, candidate0 = (load(path) for path in (library, library0))
