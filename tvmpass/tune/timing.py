@@ -23,8 +23,8 @@ MAX_NOISE = 0.05
 class Plan:
     """How long to look: ``rounds`` of two slots each, a slot of at least ``slot_us``.
 
-    What is more than ``hopeless`` times slower gets `FEW_ROUNDS`.  ``seconds``
-    bounds the rounds of kernels that take long; one is made in any case.
+    What is more than ``hopeless`` times slower after `FEW_ROUNDS` gets no more.
+    ``seconds`` bounds the rounds of kernels that take long; one is made in any case.
     """
 
     rounds: int
@@ -75,18 +75,20 @@ def alternate(candidate: Side, candidate0: Side, plan: Plan) -> Alternation:
     """
     first, second = _Slot(candidate, plan.slot_us), _Slot(candidate0, plan.slot_us)
     affordable = max(1, int(plan.seconds * 1e6 / (first.cost_us + second.cost_us)))
-    hopeless = first.run_us > plan.hopeless * second.run_us
-    rounds = min(FEW_ROUNDS if hopeless else plan.rounds, affordable)
+    rounds = min(plan.rounds, affordable)
     found = Alternation()
-    _add_rounds(found, first, second, rounds)
-    if not hopeless and found.noise > MAX_NOISE:
+    _add_rounds(found, first, second, min(rounds, FEW_ROUNDS))
+    if found.median_us > plan.hopeless * found.median0_us:
+        return found
+    _add_rounds(found, first, second, rounds - len(found.samples_us))
+    if found.noise > MAX_NOISE:
         _add_rounds(found, first, second, min(rounds, affordable - rounds))
     return found
 
 
 def _add_rounds(found: Alternation, first: _Slot, second: _Slot, count: int) -> None:
-    for number in range(count):
-        if number % 2 == 0:
+    for _ in range(count):
+        if len(found.samples_us) % 2 == 0:
             time, time0 = first.time(), second.time()
         else:
             time0, time = second.time(), first.time()
