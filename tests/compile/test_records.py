@@ -181,10 +181,11 @@ def test_orphans(tmp_path):
         line(recipe="tile-matmull"),
         line(recipe="swap-outer"),
         line(status="timeout", median_us=None),
+        line(recipe=None, trace=[[["EnterPostproc", [], [], []]], []], recipe_version=99),
     )
     made = found(tmp_path)
     assert not made and made.best(KEY) is None
-    assert (made.present, made.orphaned) == (7, 6)
+    assert (made.present, made.orphaned) == (8, 7)
     assert found(tmp_path, steps=(SwapOuter(),)).best(KEY).recipe == "swap-outer"
 
 

@@ -172,7 +172,8 @@ def _read_once(path: Path, *_state: int) -> LogFile:
 
 
 def _is_current(record: TuningRecord, target_kind: str) -> bool:
-    return record.trace is not None or record.recipe_version == recipe_version(record.kind, target_kind)
+    """Was it measured with today's recipes?  A trace too was compared with the library's choice."""
+    return record.recipe_version == recipe_version(record.kind, target_kind)
 
 
 def _is_readable(recipe: str | None, steps: Sequence[ScheduleRule]) -> bool:
