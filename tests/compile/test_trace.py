@@ -165,6 +165,14 @@ def test_texts_that_are_no_trace(bad, product):
     assert isinstance(refusal, Refusal) and refusal.code == "trace-unreadable"
 
 
+def no_place(value):
+    value[0].append(["SampleComputeLocation", ["b0"], [], ["l800"]])
+    value[1].append([len(value[0]) - 1, -2])
+    value[0].append(["AddUnitLoop", ["l800"], [], ["l801"]])
+
+
+BAD["a mark that stands for no loop"] = no_place  # ends the process in TVM
+
 NOT_LEGAL = {
     "a block that is not there": lambda v: v[0][0][2].__setitem__(0, "b77"),
     "a tile of another extent": lambda v: v[1][0].__setitem__(1, [5, 5]),
