@@ -52,7 +52,7 @@ class Farm:
         port = free_port()
         process = self._start(
             module,
-            *("--host", "127.0.0.1", "--port", str(port), "--port-end", str(port + 1)),
+            *("--host", "127.0.0.1", "--port", str(port), "--port-end", str(port + 20)),
             *("--tracker", str(self.tracker), "--key", key),
         )
         self.wait_for(lambda: self.tracker.keys().get(key, 0) > before)

@@ -51,7 +51,7 @@ def main(arguments: list[str] | None = None) -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     os.register_at_fork(after_in_child=_be_a_session)
     _limit_memory(options.memory_gb)
-    server.logger.setLevel(logging.INFO if options.verbose else logging.CRITICAL)
+    server.logger.setLevel(logging.INFO if options.verbose else logging.WARNING)
     threading.excepthook = _say_crash
     try:
         while True:
