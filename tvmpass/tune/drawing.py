@@ -156,14 +156,16 @@ def index_bounds(function: tirx.PrimFunc) -> dict[Any, int]:
     with a constant, a choice or a clamp.
     """
     parameters = {p for p in function.params if is_buffer_var(p) and _is_integer(str(p.ty.dtype))}
+    origins = _origins(function)
     bounds: dict[Any, int] = {}
 
     def note(indices, buffer) -> None:
         for index, dim in zip(indices, buffer.ty.shape):
             for source, plain in _addressed(index, True):
-                if source in parameters:
-                    extent = int(extent_value(dim, {})) if plain else 1
-                    bounds[source] = min(bounds.get(source, extent), extent)
+                for parameter in (origins.get(source, set()) | {source}) & parameters:
+                    direct = plain and parameter.same_as(source)
+                    extent = int(extent_value(dim, {})) if direct else 1
+                    bounds[parameter] = min(bounds.get(parameter, extent), extent)
 
     visitors = [
         (tvm.ir.TensorLoad, lambda node: note(node.indices, node.source)),
@@ -171,6 +173,26 @@ def index_bounds(function: tirx.PrimFunc) -> dict[Any, int]:
     ]
     tvm_ffi.structural_walk(function.body, visitors)
     return bounds
+
+
+def _origins(function: tirx.PrimFunc) -> dict[Any, set[Any]]:
+    """Map each integer array that the kernel makes to the integer arrays that it comes from."""
+    made: dict[Any, set[Any]] = {}
+
+    def store(node) -> None:
+        if _is_integer(str(node.buffer.ty.dtype)):
+            sources = {load.source for load in loads(node.value) if _is_integer(str(load.source.ty.dtype))}
+            made.setdefault(node.buffer, set()).update(sources)
+
+    tvm_ffi.structural_walk(function.body, [(tirx.BufferStore, store)])
+    growing = True
+    while growing:
+        growing = False
+        for sources in made.values():
+            further = set().union(*(made.get(source, ()) for source in sources)) - sources
+            growing = growing or bool(further)
+            sources |= further
+    return made
 
 
 _TRANSPARENT = (tirx.Cast, tirx.Select, tirx.Max, tirx.Min)
