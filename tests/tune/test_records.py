@@ -222,9 +222,10 @@ def test_a_full_disk_is_one_line(tmp_path, monkeypatch):
             file.append({"a": 1})
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
 def test_a_read_only_folder_is_one_line(tmp_path):
     tmp_path.chmod(0o500)
+    if os.access(tmp_path, os.W_OK):
+        pytest.skip("root may write anywhere")
     try:
         with pytest.raises(TvmpassError, match="name a folder that can be written"):
             RecordFile.open(tmp_path, CLASS, FACTS)
