@@ -15,6 +15,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 SLOW = {
     "cli/test_build_run.py",
     "cli/test_train.py",
+    "cli/test_tune.py",
     "compile/test_artifact.py",
     "compile/test_build.py",
     "compile/test_codegen.py",

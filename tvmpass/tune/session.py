@@ -98,6 +98,7 @@ def tune(
     every = catalogue.check_unique(
         (*base, *(rule for rule in added if rule.name not in {r.name for r in base}))
     )
+    catalogue.select(every, options, without)  # names are checked before anything is written
     own = runner is None
     if runner is None:
         from .runners import make_runner
