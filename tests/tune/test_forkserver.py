@@ -158,6 +158,14 @@ def test_no_fork_beside_another_thread():
         own.call(call("give", value=1))
 
 
+def test_a_server_that_cannot_warm_up_says_why():
+    with (
+        ForkServer(warm_up="tests.tune.calls:fill_disk") as own,
+        pytest.raises(TvmpassError, match="cannot start: RuntimeError: OSError: .* No space left"),
+    ):
+        own.call(call("give", value=1))
+
+
 USER = """\
 import sys, time
 from tvmpass.tune.forkserver import Call, ForkServer

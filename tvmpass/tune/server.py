@@ -291,8 +291,9 @@ def serve(descriptor: str, folder: str, warm_up: str) -> None:
     processes.adopt_orphans()
     server = _Server(connection, Path(folder), parent, wake)
     try:
-        if warm_up:
-            _result({"function": warm_up, "arguments": {}})
+        result = _result({"function": warm_up, "arguments": {}}) if warm_up else {"status": "ok"}
+        if result["status"] != "ok":
+            raise RuntimeError(result.get("cause", result["status"]))
         gc.collect()
         gc.freeze()  # else the collector would touch, and so copy, what all children share
         if processes.threads() != 1:
