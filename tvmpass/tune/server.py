@@ -175,8 +175,6 @@ class _Server:
 def _signalled(number: int, said: str, child: _Child) -> dict[str, str]:
     if is_memory(said) or number == signal.SIGKILL:  # the system's own answer to too little memory
         return {"status": "memory", "cause": _too_much(child.memory_bytes)}
-    if number == signal.SIGXCPU:
-        return {"status": "timeout", "cause": "used up its processor time"}
     try:
         name = signal.Signals(number).name
     except ValueError:
