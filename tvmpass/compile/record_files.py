@@ -7,21 +7,17 @@ a message that names it.  Lines of training data are passed over unread.
 
 from __future__ import annotations
 
-import gzip
 import json
 import math
 import os
 import re
-import stat
-import zlib
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from tvmpass.core.errors import TvmpassError
 from tvmpass.core.kernels import KINDS
-from tvmpass.cost.dataset import MAX_FILE_BYTES, MAX_LINE_BYTES, MAX_PROBLEMS, SCHEMA, STATUSES
+from tvmpass.cost.dataset import MAX_LINE_BYTES, MAX_PROBLEMS, NOT_GZIP, SCHEMA, STATUSES, numbered_lines
 
 ROLES = ("candidate0", "candidate")
 """The roles of tuning records; ``train`` lines are for the cost model alone."""
@@ -111,7 +107,7 @@ def read_file(path: str | os.PathLike) -> LogFile:
     log = LogFile(Path(path))
     skipped = 0
     try:
-        for number, line in _lines(log.path):
+        for number, line in numbered_lines(log.path):
             try:
                 if number == 1:
                     log.header = _header(line)
@@ -127,7 +123,7 @@ def read_file(path: str | os.PathLike) -> LogFile:
                     break
                 if skipped <= MAX_PROBLEMS:
                     log.problems.append(f"{log.path}:{number}: skipped: {problem}")
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+    except NOT_GZIP as error:
         log.problems.append(f"{log.path}: the rest is no gzip data that can be read ({error})")
     except OSError as error:
         raise TvmpassError(f"{log.path}: {error.strerror or error}") from None
@@ -155,24 +151,6 @@ def _header(line: bytes) -> dict[str, Any]:
     if head.get("schema") != SCHEMA or not isinstance(head.get("device_class"), str):
         raise BadLine(f"no header of a record file (schema {SCHEMA}, device_class)")
     return head
-
-
-def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
-    """Yield numbered lines; of one over the limit only its first bytes."""
-    if not stat.S_ISREG(os.stat(path).st_mode):
-        raise OSError(None, "not a regular file")
-    total = 0
-    with (gzip.open if path.suffix == ".gz" else open)(path, "rb") as stream:
-        number = 0
-        while line := stream.readline(MAX_LINE_BYTES + 1):
-            number += 1
-            total += len(line)
-            yield number, line
-            while len(line) > MAX_LINE_BYTES and not line.endswith(b"\n"):
-                line = stream.readline(MAX_LINE_BYTES + 1)
-                total += len(line)
-            if total > MAX_FILE_BYTES:
-                return
 
 
 def parse_line(line: bytes) -> dict[str, Any]:
