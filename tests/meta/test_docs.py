@@ -6,6 +6,7 @@ import re
 import shlex
 from pathlib import Path
 
+import click
 import pytest
 
 from tvmpass.cli.group import tvmpass as command_group
@@ -13,7 +14,8 @@ from tvmpass.core.options import Options
 from tvmpass.settings import Settings
 
 ROOT = Path(__file__).parents[2]
-DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *(ROOT / "examples").rglob("*.md")])
+FOLDERS = (ROOT, ROOT / "docs", ROOT / "tuning_logs")
+DOCUMENTS = sorted([*(path for f in FOLDERS for path in f.glob("*.md")), *(ROOT / "examples").rglob("*.md")])
 
 # The page about rules builds this one and says where it would stand.
 IMAGINED = {"relay_passes/recognize/recognize_silu.py"}
@@ -50,10 +52,13 @@ def test_make_goals_of_the_documents_exist():
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda p: str(p.relative_to(ROOT)))
 def test_commands_and_their_options_exist(path):
     for line in re.findall(
-        r"tvmpass (?:build|run|passes|explain|tune|train)[^`\n#]*", path.read_text(encoding="utf-8")
+        r"tvmpass (?:build|run|passes|explain|tune|train|logs (?:show|check|merge|prune|convert)\b)[^`\n#]*",
+        path.read_text(encoding="utf-8"),
     ):
         words = shlex.split(line, comments=True)
         command = command_group.commands[words[1]]
+        if isinstance(command, click.Group):
+            command = command.commands[words[2]]
         known = {name for parameter in command.params for name in parameter.opts} | {"--help", "-h"}
         unknown = [
             w.rstrip(".,;:)") for w in words[2:] if w.startswith("-") and w.rstrip(".,;:)") not in known
