@@ -160,7 +160,7 @@ def _recall_session(line: Mapping[str, Any], by_key: Mapping[str, Task], model: 
             task.screened[candidate.text] = Screened(candidate, float(ratio))
     elif line.get("model") == model:
         seconds = line.get("overhead_s")
-        if isinstance(seconds, (int, float)) and 0 <= seconds < 1e7:
+        if isinstance(seconds, float) and 0.0 <= seconds < 1e7:
             memory.overhead_s += seconds
         if event == END:
             memory.end = dict(line)
@@ -182,7 +182,7 @@ def screened_line(task: Task, candidate: Candidate, ratio: float) -> dict[str, A
 
 def time_line(model: str, seconds: float) -> dict[str, Any]:
     """Return the line that accounts for time spent on ``model`` beside its records."""
-    return {"session": {"event": TIME, "model": model, "overhead_s": round(seconds, 3)}}
+    return {"session": {"event": TIME, "model": model, "overhead_s": round(float(seconds), 3)}}
 
 
 def ratio_of(record: TuningRecord | Measurement) -> float | None:
@@ -218,7 +218,8 @@ def plan_id(
     target: Any, options: Options, rules: Iterable[Any], without: Iterable[str], rule_files: Iterable[str]
 ) -> str:
     """Return what, beside the model, decides about its plan and what a search tries."""
-    files = [hashlib.sha256(Path(path).read_bytes()).hexdigest() for path in rule_files]
+    read = [*rule_files, *([options.cost_model] if Path(options.cost_model).is_file() else [])]
+    files = [hashlib.sha256(Path(path).read_bytes()).hexdigest() for path in read]
     told = {key: getattr(options, spec.name) for key, spec in Options.keys().items()}
     for name in ("tvmpass.tuning_logs", "tvmpass.verify"):
         told.pop(name)
