@@ -8,6 +8,7 @@ also a TVM pass: ``Sequential([TileMatmul(m=6, n=64)])``.
 from .decompose_reduction import DecomposeReduction
 from .inline_epilogue import InlineEpilogue
 from .inline_neighbours import InlineNeighbours
+from .inline_padding import InlinePadding
 from .inline_producers import InlineProducers
 from .parallelize_outer import ParallelizeOuter
 from .pipeline_loads import PipelineLoads
@@ -39,6 +40,7 @@ from .widen_sums import WidenSums
 
 RULES = (
     InlineNeighbours,
+    InlinePadding,
     SkipPadding,
     TileMatmul,
     TileConv,

@@ -8,7 +8,7 @@ is deterministic and asks no cost model.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,6 +27,7 @@ from schedules.cpu.finish import finish_function
 from schedules.cpu.inline import is_guarded
 from schedules.cpu.loops import decompose_reductions
 from schedules.cpu.machine import vector_lanes_of
+from schedules.cpu.registers import RegisterTile
 from schedules.cpu.rows import runs_along
 from schedules.cpu.window_rows import padded_rows
 from schedules.cuda.finish import finish_function as finish_cuda
@@ -40,6 +41,7 @@ from tvmpass.core.rule import ScheduleRule
 from .cuda_recipes import CUDA_RECIPE_VERSION, cuda_steps
 from .decompose_reduction import DecomposeReduction
 from .inline_neighbours import InlineNeighbours
+from .inline_padding import InlinePadding
 from .parallelize_outer import ParallelizeOuter
 from .skip_padding import SkipPadding
 from .stage_padding import StagePadding
@@ -58,13 +60,15 @@ LIMIT = 32
 _MAX_LANES = 16
 _UNROLLED_WIDTH = 11
 """A window row of up to so many elements is unrolled; the rows are not: no faster, twice the code."""
+_UNCOPIED_ROWS = (8, 6, 12, 14, 4)
+"""Pixels of a depthwise convolution's tile where padding is chosen at each read, best guess first."""
 _STEP = re.compile(r"([a-z][a-z0-9-]*)(?:\{([^{}]*)\})?(?:\s+|$)")
 
 RECIPE_VERSION = {
-    "matmul": 1,
-    "conv": 1,
-    "depthwise": 2,
-    "pool": 2,
+    "matmul": 2,
+    "conv": 2,
+    "depthwise": 3,
+    "pool": 3,
     "reduce": 1,
     "norm-softmax": 1,
     "elementwise": 1,
@@ -205,6 +209,21 @@ def _contractions(kernel: Kernel, lanes: int) -> Iterable[tuple[Step, ...]]:
                 UnrollInner(k=k),
                 DecomposeReduction(),
             )
+    if kernel.kind == "conv" and pads_image(kernel):
+        yield from _uncopied_conv(choices, first)
+
+
+def _uncopied_conv(choices: Sequence[RegisterTile], first: bool) -> Iterable[tuple[Step, ...]]:
+    """Convolutions that read the image without a padded copy of it."""
+    for tile in choices[:3]:
+        for m, k in ((tile.m, 1), (-(-tile.m // 2), 0)):
+            step = TileConv(m=m, n=tile.vectors * tile.lanes, lanes=tile.lanes, rows_first=first)
+            yield (InlineNeighbours(), InlinePadding(), step, *_ending(UnrollInner(k=k)))
+
+
+def pads_image(kernel: Kernel) -> bool:
+    """Does the kernel copy its image with padding around it?"""
+    return any(p.name in kernel.prologue and is_guarded(p.block) for p in stages(kernel.func) or ())
 
 
 def _windows(kernel: Kernel, lanes: int) -> Iterable[tuple[Step, ...]]:
@@ -223,28 +242,44 @@ def _windows(kernel: Kernel, lanes: int) -> Iterable[tuple[Step, ...]]:
             UnrollInner(k=unrolled),
             DecomposeReduction(),
         )
-    yield from _few_rows(kernel, lanes)
+    if pads_image(kernel):
+        yield from _uncopied(kernel, lanes)
 
 
-def _few_rows(kernel: Kernel, lanes: int) -> Iterable[tuple[Step, ...]]:
-    """Windows over an image of so few rows that padding is a good part of them."""
-    if kernel.kind != "depthwise" or padded_rows(kernel.func, kernel.anchor) is None:
-        return
+def _uncopied(kernel: Kernel, lanes: int) -> Iterable[tuple[Step, ...]]:
+    """Depthwise convolutions that read the image without a padded copy of it.
+
+    Over few rows the loops over rows are written out as well, and rows of padding
+    cost nothing; there a copy without them is another way.
+    """
     anchor = _anchor(kernel)
     axes = find_axes(anchor)
-    height = extent(anchor.spatial[axes.row]) if axes.row is not None else None
-    for tile in window_choices(anchor, axes, lanes)[:8] if height else ():
+    if kernel.kind != "depthwise" or axes.row is None:
+        return
+    tiles = {tile.m: tile for tile in reversed(window_choices(anchor, axes, lanes))}
+    chosen = [tiles[m] for m in _UNCOPIED_ROWS if m in tiles] or list(tiles.values())[-1:]
+    height = extent(anchor.spatial[axes.row])
+    few = height is not None and padded_rows(kernel.func, kernel.anchor) is not None
+    inline: tuple[Step, ...] = (InlineNeighbours(), InlinePadding())
+    for tile in chosen[:4]:
+        options = {"m": tile.m, "n": tile.vectors * tile.lanes, "lanes": tile.lanes}
+        yield (*inline, TileWindow(**options), *_ending(UnrollInner(k=0)))
+        if few:
+            window = TileWindow(**options, rows=height)
+            yield (*inline, window, *_ending(UnrollInner(k=0), UnrollRows()))
+            yield (*inline, window, *_ending(UnrollInner(), UnrollRows()))
+    for tile in window_choices(anchor, axes, lanes)[:4] if few else ():
         yield (
             InlineNeighbours(),
             SkipPadding(),
             TileWindow(m=tile.m, n=tile.vectors * tile.lanes, lanes=tile.lanes, rows=height),
             StagePadding(per="channels"),
-            ParallelizeOuter(),
-            VectorizeInner(),
-            UnrollInner(),
-            UnrollRows(),
-            DecomposeReduction(),
+            *_ending(UnrollInner(), UnrollRows()),
         )
+
+
+def _ending(*unrolling: Step) -> tuple[Step, ...]:
+    return (ParallelizeOuter(), VectorizeInner(), *unrolling, DecomposeReduction())
 
 
 def _reductions(kernel: Kernel, lanes: int) -> Iterable[tuple[Step, ...]]:

@@ -35,14 +35,18 @@ TILED = (
     cpu.tile, cpu.injective, cpu.contraction, cpu.registers, cpu.padding,
     tir_passes.tiling, tir_passes.stage_padding, recipe_module._staging,
 )  # fmt: skip
+UNCOPIED = (tir_passes.inline_padding, recipe_module.pads_image, recipe_module._ending)
 ROWS = (cpu.rows, cpu.reducer, cpu.injective, tir_passes.tile_rows, recipe_module._rows)
 FLAT = (cpu.injective, tir_passes.tile_elementwise, recipe_module._injective)
 SOURCES = {
     "matmul": (*TILED, *ROWS, tir_passes.tile_matmul, recipe_module._contractions),
-    "conv": (*TILED, tir_passes.tile_conv, recipe_module._contractions),
+    "conv": (
+        *TILED, *UNCOPIED, tir_passes.tile_conv,
+        recipe_module._contractions, recipe_module._uncopied_conv,
+    ),
     "depthwise": (
-        *TILED, tir_passes.tile_window, recipe_module._windows,
-        cpu.window_rows, tir_passes.skip_padding, tir_passes.unroll_rows, recipe_module._few_rows,
+        *TILED, *UNCOPIED, tir_passes.tile_window, recipe_module._windows, recipe_module._uncopied,
+        cpu.window_rows, tir_passes.skip_padding, tir_passes.unroll_rows,
     ),
     "pool": (*TILED, tir_passes.tile_window, recipe_module._windows),
     "reduce": (

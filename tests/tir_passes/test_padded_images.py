@@ -1,4 +1,4 @@
-"""Depthwise convolutions over few rows: rows of padding are left out."""
+"""Convolutions of padded images: without rows of padding, and without a padded copy."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from tests.tir_passes.cases import (
     arguments,
     close,
     compile_all,
+    conv,
     depthwise,
     function,
     matmul,
@@ -30,7 +31,15 @@ from tvmpass.core.kernels import classify
 
 
 def few_rows(func):
-    return [r for r in recipes(classify(func), TARGET, OPTIONS) if "skip-padding" in str(r)]
+    return listed(func, "skip-padding")
+
+
+def uncopied(func):
+    return listed(func, "inline-padding")
+
+
+def listed(func, step: str):
+    return [r for r in recipes(classify(func), TARGET, OPTIONS) if step in str(r)]
 
 
 def half_depthwise():
@@ -64,8 +73,8 @@ def test_numbers_are_those_of_the_unscheduled_kernel(shape):
     func = depthwise(2, shape["h"], shape["w"], shape["c"], shape["k"], **{
         name: value for name, value in shape.items() if name in ("pad", "stride", "dilation")
     })  # fmt: skip
-    found = few_rows(func)
-    assert found
+    found = few_rows(func) + uncopied(func)
+    assert few_rows(func) and any("unroll-rows" in str(r) for r in uncopied(func))
     made = {f"recipe{i}": finish(apply_recipe(r, func, TARGET), TARGET, OPTIONS) for i, r in enumerate(found)}
     module = compile_all({"plain": finish(func, TARGET, OPTIONS), **made})
     arrays = arguments(func)
@@ -86,6 +95,36 @@ def test_data_that_is_not_finite_is_kept():
     assert np.isnan(got).any()
 
 
+@pytest.mark.parametrize(
+    "func",
+    [
+        depthwise(1, 40, 7, 24, 3, pad=1),
+        depthwise(2, 9, 9, 8, 3, pad=2, dilation=2),
+        depthwise(1, 31, 3, 18, 5, pad=2, stride=2),
+        conv(1, 7, 9, 3, 16, 3, pad=1),
+        conv(2, 8, 6, 8, 24, 3, stride=2, pad=1),
+        conv(1, 6, 6, 8, 16, 3, pad=1, groups=2),
+    ],
+)
+def test_numbers_without_a_padded_copy(func):
+    found = uncopied(func)
+    assert found
+    made = {f"recipe{i}": finish(apply_recipe(r, func, TARGET), TARGET, OPTIONS) for i, r in enumerate(found)}
+    assert not any("pad_temp" in m.script() for m in made.values())
+    module = compile_all({"plain": finish(func, TARGET, OPTIONS), **made})
+    arrays = arguments(func)
+    expected = run(module, "plain", arrays)
+    for name in made:
+        assert close(run(module, name, arrays), expected), name
+
+
+def test_what_cannot_do_without_a_copy():
+    assert refusal(tir_passes.InlinePadding(), matmul(8, 32, 8)).code == "wrong-kernel-kind"
+    found = refusal(tir_passes.InlinePadding(), conv(1, 6, 6, 4, 8, 3))
+    assert found.code == "block-missing" and found.evidence["block"] == "padding"
+    assert refusal(tir_passes.InlinePadding(), half_depthwise()).code == "not-single-precision"
+
+
 def test_rows_of_padding_are_neither_kept_nor_multiplied_with():
     func = depthwise(1, 2, 14, 32, 5, pad=2)
     kernel = classify(func)
@@ -100,8 +139,9 @@ def test_rows_of_padding_are_neither_kept_nor_multiplied_with():
 
 def test_the_first_recipe_is_as_before():
     func = depthwise(1, 2, 14, 24, 5, pad=2)
-    listed = recipes(classify(func), TARGET, OPTIONS)
-    assert "skip-padding" not in str(listed[0]) and len(listed) <= 32
+    every = [str(r) for r in recipes(classify(func), TARGET, OPTIONS)]
+    assert every[0].startswith("inline-neighbours tile-window") and len(every) <= 32
+    assert any("skip-padding" in text for text in every)
 
 
 @pytest.mark.parametrize(
