@@ -35,7 +35,10 @@ TILED = (
     cpu.tile, cpu.injective, cpu.contraction, cpu.registers, cpu.padding,
     tir_passes.tiling, tir_passes.stage_padding, recipe_module._staging,
 )  # fmt: skip
-UNCOPIED = (tir_passes.inline_padding, recipe_module.pads_image, recipe_module._ending)
+UNCOPIED = (
+    tir_passes.inline_padding, tir_passes.skip_padding, cpu.window_rows,
+    recipe_module.pads_image, recipe_module._ending,
+)  # fmt: skip
 ROWS = (cpu.rows, cpu.reducer, cpu.injective, tir_passes.tile_rows, recipe_module._rows)
 FLAT = (cpu.injective, tir_passes.tile_elementwise, recipe_module._injective)
 SOURCES = {
@@ -46,7 +49,7 @@ SOURCES = {
     ),
     "depthwise": (
         *TILED, *UNCOPIED, tir_passes.tile_window, recipe_module._windows, recipe_module._uncopied,
-        cpu.window_rows, tir_passes.skip_padding, tir_passes.unroll_rows,
+        tir_passes.unroll_rows,
     ),
     "pool": (*TILED, tir_passes.tile_window, recipe_module._windows),
     "reduce": (
