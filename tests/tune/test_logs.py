@@ -9,6 +9,8 @@ import random
 
 import pytest
 import tvm
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from tests.tune.log_files import (
     CLASS,
@@ -45,7 +47,7 @@ def test_reads_every_kind_of_line(tmp_path):
     [
         ('{"key": "cut o', "not JSON"),
         ("[1]", "not a JSON object"),
-        ("[" * 10_000, "not JSON"),
+        ("[" * 10_000, "nested deeper"),
         (record(key="0" * 64), "key: not that of its kernel"),
         (record(status="fine"), "status"),
         (record(median_us=float("nan")), "NaN"),
@@ -305,3 +307,66 @@ def test_says_what_is_used_and_why_not(tmp_path):
     assert next(r for r in kernels([log]) if r["kernel_key"] == kernel(1))["gain"] == 2.0
     old = read_log(write(tmp_path / "old.tuned.jsonl", record(1), tvm="0.26"))
     assert kernels([old])[0]["unused"] == "other-tvm" and old.origin.tvm != tvm.__version__
+
+
+JSON = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.just(10**400)
+    | st.floats()
+    | st.text(max_size=5)
+    | st.sampled_from(["ok", "candidate", "train", "off", kernel(1)]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    max_leaves=5,
+)
+WHOLE = [record(), candidate0(), failed(), train_line("t"), alternative("g", "off"), SESSION]
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_whatever_a_line_holds_it_is_used_or_named(tmp_path, data):
+    lines = []
+    for line in WHOLE:
+        changed = dict(line)
+        for name in data.draw(
+            st.lists(st.sampled_from([*line, "alternative", "session", "role"]), max_size=2)
+        ):
+            changed[name] = data.draw(JSON)
+        lines.append(changed)
+    head = {
+        name: data.draw(JSON) for name in data.draw(st.lists(st.sampled_from(["tvm", "host"]), max_size=1))
+    }
+    path = write(tmp_path / "a.tuned.jsonl", *lines, **head)
+    log = read_log(path)
+    assert len(log.lines) + len(log.problems) == len(WHOLE)
+    assert all("\n" not in problem for problem in log.problems)
+    kernels([log]), summarize([log])
+    out = tmp_path / "out.jsonl"
+    out.unlink(missing_ok=True)
+    merge([path], out)
+    assert len(entries(out)) == len(distinct(log.lines))
+    prune([path], out)
+    read_file(path), dataset.read([path], CLASS)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(text=st.binary(max_size=200), where=st.integers(0, 400))
+def test_whatever_bytes_a_file_holds_it_is_read_or_refused(tmp_path, text, where):
+    whole = write(tmp_path / "b.tuned.jsonl", record()).read_bytes()
+    for name in ("c.tuned.jsonl", "c.tuned.jsonl.gz"):
+        data = gzip.compress(whole, mtime=0) if name.endswith(".gz") else whole
+        (tmp_path / name).write_bytes(data[:where] + text + data[where + len(text) :])
+        try:
+            log = read_log(tmp_path / name)
+        except TvmpassError as error:
+            assert "\n" not in str(error)
+        else:
+            assert len(log.lines) + len(log.problems) <= 200
+
+
+def test_a_line_nested_too_deeply_is_left_out(tmp_path):
+    deep = json.dumps({"session": {"a": 0}}).replace("0", "[" * 500 + "]" * 500)
+    bracketed = {**record(), "cause": "[" * 100 + '\\"{'}
+    log = read_log(write(tmp_path / NAME, deep, bracketed))
+    assert len(log.lines) == 1 and "nested deeper" in log.problems[0]

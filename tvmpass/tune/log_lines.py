@@ -9,6 +9,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,6 +24,10 @@ from tvmpass.cost.device import is_cuda_class, is_device_class
 from tvmpass.cost.hardware import hardware_of
 
 from .work import TRAIN
+
+MAX_DEPTH = 64
+_BRACKET = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[\]{}]')
+"""A text in quotes, or a bracket outside of one."""
 
 PLAIN, PACKED = ".jsonl", ".jsonl.gz"
 
@@ -102,6 +107,7 @@ def read_log(path: str | os.PathLike) -> Log:
                     head = parse_line(text)
                     log = Log(path, head, _origin(head), problems=problems)
                 elif text.strip():
+                    _check_depth(text)
                     log.lines.append(_line(parse_line(text), log.origin, number))
             except ValueError as problem:
                 if log is None:
@@ -133,7 +139,22 @@ def _origin(head: Mapping[str, Any]) -> Origin:
         raise BadLine("feature_version: expected a whole number")
     host = head.get("host")
     sms = host.get("sms") if isinstance(host, dict) and is_cuda_class(found) else None
-    return Origin(found, str(head.get("tvm"))[:40], version, sms if isinstance(sms, int) else None)
+    known = isinstance(sms, int) and 0 < sms < 10_000
+    return Origin(found, str(head.get("tvm"))[:40], version, sms if known else None)
+
+
+def _check_depth(text: bytes) -> None:
+    """Refuse what nests deeper than any line of ours: it could be read, but not written again."""
+    if text.count(b"[") + text.count(b"{") <= MAX_DEPTH:
+        return
+    depth = 0
+    for found in _BRACKET.finditer(text):
+        if found[0] in b"[{":
+            depth += 1
+        elif found[0] in b"]}":
+            depth -= 1
+        if depth > MAX_DEPTH:
+            raise BadLine(f"nested deeper than {MAX_DEPTH} levels")
 
 
 def _line(entry: dict[str, Any], origin: Origin, number: int) -> Line:
@@ -145,7 +166,7 @@ def _line(entry: dict[str, Any], origin: Origin, number: int) -> Line:
         hardware = hardware_of(origin.device_class)
         if origin.feature_version == hardware.feature_version:
             check_entry(entry, len(hardware.feature_names))
-        for name in ("group_key",) if "alternative" in entry else ("kernel_key", "key"):
+        for name in ("group_key", "alternative") if "alternative" in entry else ("kernel_key", "key"):
             if not isinstance(entry.get(name), str):
                 raise BadLine(f"{name}: expected a text")
         return Line("alternative" if "alternative" in entry else TRAIN, entry)

@@ -130,9 +130,9 @@ def founded(entry: dict[str, Any]) -> tuple[bool, bool, bool, int]:
     one that worked those that failed, one that was timed against candidate 0 those
     that were not, and more rounds fewer.  Of equals the first stays.
     """
-    status = entry.get("status")
+    status, samples = entry.get("status"), entry.get("samples_us")
     timed = entry.get("candidate0_us") is not None
-    return status == "wrong", status == "ok", timed, len(entry.get("samples_us") or ())
+    return status == "wrong", status == "ok", timed, len(samples) if isinstance(samples, list) else 0
 
 
 def distinct(lines: Sequence[Line]) -> list[Line]:
