@@ -8,6 +8,7 @@ from typing import Any
 
 import tvm
 
+from tvmpass.catalogue import recipe_version
 from tvmpass.compile.kernel_key import record_key
 from tvmpass.compile.records import TuningRecord, tuning_record
 from tvmpass.cost.dataset import header
@@ -24,7 +25,7 @@ def line(**changes: Any) -> dict[str, Any]:
         "kind": "matmul",
         "recipe": RECIPE,
         "trace": None,
-        "recipe_version": 1,
+        "recipe_version": recipe_version("matmul", "llvm"),
         "role": "candidate",
         "status": "ok",
         "median_us": 8.0,

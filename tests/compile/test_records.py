@@ -10,6 +10,7 @@ import pytest
 
 from tests.compile.record_lines import CLASS, KEY, RECIPE, line, record, write
 from tests.compile.test_tuned import SwapOuter
+from tvmpass.catalogue import recipe_version
 from tvmpass.compile import records as module
 from tvmpass.compile.records import GATE, Records, beats, find_files, read_file
 from tvmpass.compile.target import parse_target
@@ -234,15 +235,16 @@ def test_a_file_is_read_again_when_it_changed(tmp_path):
 
 def test_the_nearest_device_of_a_cuda_class(tmp_path):
     target = parse_target("cuda:sm_80", 1)
+    version = recipe_version("matmul", "cuda")
     write(
         tmp_path / "far.tuned.jsonl",
-        line(median_us=1.0, recipe="unroll-registers"),
+        line(median_us=1.0, recipe="unroll-registers", recipe_version=version),
         device_class="cuda-sm_80",
         host={"sms": 8},
     )
     write(
         tmp_path / "near.tuned.jsonl",
-        line(recipe="vectorize-lanes"),
+        line(recipe="vectorize-lanes", recipe_version=version),
         device_class="cuda-sm_80",
         host={"sms": 108},
     )
