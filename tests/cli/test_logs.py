@@ -102,6 +102,9 @@ def test_convert_goes_there_and_back(tvmpass, tmp_path):
     assert done.returncode == 0, done.stderr
     row = json.loads(done.stdout)
     assert (row["records"], row["waiting"], row["problems"]) == (2, 2, [])
+    foreign(tmp_path / "failed", product(), 4, seconds=(1e10,))
+    done = tvmpass("logs", "convert", tmp_path / "failed", *arguments[:-2])
+    assert done.returncode == 1 and "left out: 1 failed" in done.stdout
     again = tvmpass("logs", "convert", tmp_path / "logs", "-o", tmp_path / "db2")
     assert again.returncode == 2 and "--model is needed" in again.stderr
     double = tvmpass("logs", "convert", tmp_path / "db", "-o", tmp_path / "db2", "--model", "m.onnx")

@@ -101,10 +101,13 @@ def test_the_librarys_own_choice_is_known_by_its_role(tmp_path):
         kernel_line("collected", X, recipe="own"),
         kernel_line("collected", X, recipe="other"),
         kernel_line("unknown", X, role="candidate"),
+        kernel_line("both", X, role="candidate0", recipe="tuned"),
+        kernel_line("both", X, recipe="collected"),
     ]
     data = read([write(tmp_path / "a.tuned.jsonl", lines)], CLASS)
-    assert len(data.kernels) == 6 and data.problems == []
-    assert {key: r.recipe for key, r in data.first().items()} == {"tuned": "own", "collected": "own"}
+    assert len(data.kernels) == 8 and data.problems == []
+    chosen = {key: r.recipe for key, r in data.first().items()}
+    assert chosen == {"tuned": "own", "collected": "own", "both": "collected"}
 
 
 def test_files_of_other_machines_and_versions_are_not_mixed(tmp_path):

@@ -40,7 +40,7 @@ from .tables import counted
 @verbose_option
 def convert(
     paths, output, model, target, threads, shapes, params, settings, without, rule_files, json_path, verbose
-) -> None:
+) -> int | None:
     """Convert record files to a database of MetaSchedule, or such a database to records.
 
     Which way is told by PATHS: a folder that holds database_workload.json and
@@ -117,6 +117,8 @@ def convert(
         write_json(json_path, {"schema": 1, **row, "problems": problems})
     if json_path != "-":
         click.echo(_told(row))
+    nothing = not row["records"] and (problems or set(row["left_out"]) - {"on-record"})
+    return 1 if nothing else None
 
 
 def _told(row: dict) -> str:

@@ -87,13 +87,17 @@ class Dataset:
     def first(self) -> dict[str, KernelRecord]:
         """Map each kernel to the first record of the library's own choice for it.
 
-        Collected (``train``) lines begin with that choice; tuning sessions mark it.
-        A kernel of which only other candidates are known is left out.
+        Collected (``train``) lines begin with that choice, and were measured beside
+        the kernels that they are compared with; tuning sessions mark it.  A kernel
+        of which only other candidates are known is left out.
         """
         found: dict[str, KernelRecord] = {}
-        for record in self.kernels:
-            if record.role != "candidate":
-                found.setdefault(record.kernel_key, record)
+        for role in ("train", "candidate0"):
+            own: dict[str, KernelRecord] = {}
+            for record in self.kernels:
+                if record.role == role:
+                    own.setdefault(record.kernel_key, record)
+            found = {**own, **found}
         return found
 
 
