@@ -78,7 +78,7 @@ def test_a_refitted_model_goes_along(source):
     for i in range(24):
         moved = (x + rng.normal(0, 0.5, len(x))).astype(np.float32)
         model.add(moved, x, "depthwise", float(np.exp(model.guess(moved, x, "depthwise"))) * 1.4, f"k{i % 5}")
-    assert model.version and model.to_json()["booster"] is not None
+    assert model.refitted and model.to_json()["booster"] is not None
     assert source.propose(small(), [], 2, 3, model) and source.problems == []
 
 

@@ -65,7 +65,7 @@ def test_noise_is_not_learned():
 
 def test_few_measurements_change_nothing_and_nonsense_is_dropped():
     model = taught(SessionModel(LATENCY), 2.0, MIN_RECORDS - 1)
-    assert model.version == 0 and model.compare([ROWS[3]], ROWS[0], "matmul")[0].sd == PRIOR_SD
+    assert model.refitted == 0 and model.compare([ROWS[3]], ROWS[0], "matmul")[0].sd == PRIOR_SD
     for ratio in (0.0, -1.0, math.inf, math.nan):
         model.add(ROWS[1], ROWS[0], "matmul", ratio)
     assert model.records == MIN_RECORDS - 1
@@ -84,3 +84,19 @@ def test_the_same_measurements_give_the_same_model_also_elsewhere():
 def test_the_expected_minimum(mean, sd):
     draws = np.exp(mean + sd * np.random.default_rng(1).standard_normal(200_000))
     assert Comparison(mean, sd).below(0.9) == pytest.approx(float(np.minimum(draws, 0.9).mean()), abs=2e-3)
+
+
+def test_what_a_family_is_off_by_is_learned_from_one_measurement_on_the_kernel_itself():
+    model = SessionModel(LATENCY)
+    guess = model.guess(ROWS[2], ROWS[0], "matmul")
+    model.add(ROWS[2], ROWS[0], "matmul", math.exp(guess) * 0.5, "this", "tile unroll")
+
+    def judged(family: str, kernel_key: str) -> float:
+        return model.compare([ROWS[3]], ROWS[0], "matmul", [family], kernel_key)[0].mean
+
+    plain = model.guess(ROWS[3], ROWS[0], "matmul")
+    assert judged("tile unroll", "this") == pytest.approx(plain + math.log(0.5))
+    assert judged("tile unroll", "other") == judged("tile", "this") == pytest.approx(plain)
+    for key in ("second", "third"):
+        model.add(ROWS[2], ROWS[0], "matmul", math.exp(guess) * 0.6, key, "tile unroll")
+    assert judged("tile unroll", "other") == pytest.approx(plain + math.log(0.6))

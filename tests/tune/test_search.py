@@ -12,7 +12,7 @@ from tvmpass.core.decision import Refusal
 from tvmpass.core.errors import TvmpassError
 from tvmpass.core.kernels import classify
 from tvmpass.tune.refit import SessionModel
-from tvmpass.tune.search import TaskSearch
+from tvmpass.tune.search import TaskSearch, family_of
 from tvmpass.tune.work import Candidate, Measurement
 
 CRASH = Measurement("crash", cause="signal 11")
@@ -190,3 +190,23 @@ def test_the_search_for_traces_ends_where_it_finds_nothing_better():
         for candidate in batch:
             task.tell(candidate, measured(1.1))
     assert len(source.asked) <= 6
+
+
+def test_of_each_family_one_is_tried_early():
+    task = search(depthwise(1, 2, 14, 32, 5, pad=2))
+    early = [candidate.text for candidate in task.propose(6)]
+    families = {family_of(text) for text in early}
+    assert any("skip-padding" in f for f in families)
+    assert any("inline-padding" in f and "unroll-rows" in f for f in families)
+    assert family_of("a{m=3} b c{k=0}") == "a b c" and family_of(None) == ""
+
+
+def test_a_family_that_did_well_is_followed():
+    task = search(depthwise(1, 2, 14, 32, 5, pad=2))
+    good = "inline-padding"
+    for candidate in task.propose(6):
+        made = apply_recipe(parse_recipe(candidate.text), task.workload.function, TARGET)
+        ratio = 0.5 if good in candidate.text else 1.1
+        task.tell(candidate, measured(ratio, LATENCY.features(made).tolist()))
+    assert all(good in candidate.text for candidate in task.propose(3))
+    assert task.best == pytest.approx(0.5)

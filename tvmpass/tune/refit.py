@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,6 +25,12 @@ REFIT_EVERY = 8
 
 PRIOR_SD = 0.2
 """Spread of log(measured ratio / guess), before there is anything to learn it from."""
+
+OWN_SD = 0.12
+"""The same among candidates of a family of which one was measured on the same kernel."""
+
+MIN_FAMILY = 3
+"""Measurements of a family on other kernels before their error says something about the next."""
 
 CLIP = 1.5
 """A measured ratio farther than e to this from the guess counts as so far: it may be an accident."""
@@ -75,6 +81,7 @@ class SessionModel:
         self._kernels: list[str] = []
         self._fitted = 0
         self._booster: Any = None
+        self._families: dict[tuple[str, ...], list[float]] = {}
 
     @property
     def records(self) -> int:
@@ -84,6 +91,11 @@ class SessionModel:
     @property
     def version(self) -> int:
         """Return a number that moves whenever the answers may have changed."""
+        return len(self._rows)
+
+    @property
+    def refitted(self) -> int:
+        """Return how many measurements the correction was last fitted to, 0 before the first."""
         return self._fitted
 
     def guess(self, x: np.ndarray, base: np.ndarray, kind: str) -> float:
@@ -91,24 +103,61 @@ class SessionModel:
         own, other = (self.latency.kernel(v, kind).mean for v in (x, base))
         return math.log(max(own, 1e-6) / max(other, 1e-6))
 
-    def compare(self, rows: list[np.ndarray], base: np.ndarray, kind: str) -> list[Comparison]:
-        """Return how kernels with the feature vectors ``rows`` compare with the one of ``base``."""
+    def compare(
+        self,
+        rows: list[np.ndarray],
+        base: np.ndarray,
+        kind: str,
+        families: Sequence[str] = (),
+        kernel_key: str = "",
+        guesses: Sequence[float] | None = None,
+    ) -> list[Comparison]:
+        """Return how kernels with the feature vectors ``rows`` compare with the one of ``base``.
+
+        ``families`` says which are made by the same steps: what the features
+        cannot see is much the same for them.  ``guesses`` are those of `guess`,
+        where they are known already.
+        """
         if not rows:
             return []
-        guesses = [self.guess(x, base, kind) for x in rows]
+        if guesses is None:
+            guesses = [self.guess(x, base, kind) for x in rows]
         corrections = self._correct([_row(x, base, g) for x, g in zip(rows, guesses)])
-        return [Comparison(g + c, self.sd) for g, c in zip(guesses, corrections)]
+        names = families or [""] * len(rows)
+        return [self._judge(g, c, kind, f, kernel_key) for g, c, f in zip(guesses, corrections, names)]
 
-    def add(self, x: np.ndarray, base: np.ndarray, kind: str, ratio: float, kernel_key: str = "") -> None:
+    def add(
+        self,
+        x: np.ndarray,
+        base: np.ndarray,
+        kind: str,
+        ratio: float,
+        kernel_key: str = "",
+        family: str = "",
+    ) -> None:
         """Learn that a kernel took ``ratio`` times as long as its candidate 0."""
         if not (math.isfinite(ratio) and ratio > 0.0):
             return
         guess = self.guess(x, base, kind)
+        error = max(-CLIP, min(CLIP, math.log(ratio) - guess))
         self._rows.append(_row(x, base, guess))
-        self._errors.append(max(-CLIP, min(CLIP, math.log(ratio) - guess)))
+        self._errors.append(error)
         self._kernels.append(kernel_key)
+        if family:
+            for key in ((kind, family), (kind, family, kernel_key)):
+                self._families.setdefault(key, []).append(error)
         if len(self._rows) >= max(MIN_RECORDS, self._fitted + REFIT_EVERY):
             self._refit()
+
+    def _judge(self, guess: float, correction: float, kind: str, family: str, kernel_key: str) -> Comparison:
+        """Correct a guess by what is known best: its family on this kernel, on others, or the trees."""
+        own = self._families.get((kind, family, kernel_key))
+        if own:
+            return Comparison(guess + float(np.median(own)), min(self.sd, OWN_SD))
+        others = self._families.get((kind, family), [])
+        if len(others) >= MIN_FAMILY:
+            return Comparison(guess + float(np.median(others)), self.sd)
+        return Comparison(guess + correction, self.sd)
 
     def to_json(self) -> dict[str, Any]:
         """Return what another process needs to give the same answers."""

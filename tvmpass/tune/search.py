@@ -1,8 +1,9 @@
 """What to try next on one kernel: recipes in the order of their price, then traces.
 
-The order: recipes of ``--rules`` files, since the user asks for them; the
-library's other recipes, the most promising first; changes of single options
-around the best one; MetaSchedule's search.  Nothing is proposed twice, and the
+The order: recipes of ``--rules`` files, since the user asks for them; one recipe
+of each family (the same steps with other options), since prices err by family;
+the library's other recipes and changes of single options around the best one,
+the most promising first; MetaSchedule's search.  Nothing is proposed twice, and the
 same measurements give the same proposals.
 """
 
@@ -67,6 +68,8 @@ class _Option:
 
     candidate: Candidate
     features: np.ndarray
+    family: str
+    guess: float
     comparison: Comparison
 
 
@@ -98,6 +101,7 @@ class TaskSearch:
         self._hashes: set[int] = set()
         self._around: set[str] = set()
         self._measured: dict[str, Measured] = {}
+        self._families = {family_of(t) for t in (workload.candidate0.recipe, *done)}
         self._best, self._best_recipe = 1.0, workload.candidate0.recipe
         self._base: np.ndarray | None = None
         self._ready = False
@@ -121,6 +125,7 @@ class TaskSearch:
         """Learn how a candidate went; also for records of earlier sessions."""
         text = candidate.text
         self._seen.add(text)
+        self._families.add(family_of(candidate.recipe))
         self._options.pop(text, None)
         if text == self.workload.candidate0.text:
             return
@@ -141,6 +146,7 @@ class TaskSearch:
                     self.workload.kind,
                     ratio,
                     self.workload.kernel_key,
+                    family_of(candidate.recipe),
                 )
 
     def expected(self) -> float:
@@ -206,8 +212,12 @@ class TaskSearch:
             self._hashes.add(known)
             if text not in self._seen:
                 new.append((text, self.latency.features(made)))
-        for (text, x), comparison in zip(new, self._compare([x for _, x in new])):
-            self._options[text] = _Option(Candidate(recipe=text), x, comparison)
+        assert self._base is not None
+        for text, x in new:
+            guess = self.model.guess(x, self._base, self.workload.kind)
+            unjudged = Comparison(guess, self.model.sd)
+            self._options[text] = _Option(Candidate(recipe=text), x, family_of(text), guess, unjudged)
+        self._priced_by = -1
 
     def _reprice(self) -> None:
         """Price what is left anew, where the model has learned since."""
@@ -215,12 +225,17 @@ class TaskSearch:
             return
         self._priced_by = self.model.version
         options = list(self._options.values())
-        for option, comparison in zip(options, self._compare([o.features for o in options])):
-            option.comparison = comparison
-
-    def _compare(self, rows: list[np.ndarray]) -> list[Comparison]:
         assert self._base is not None
-        return self.model.compare(rows, self._base, self.workload.kind)
+        compared = self.model.compare(
+            [option.features for option in options],
+            self._base,
+            self.workload.kind,
+            [option.family for option in options],
+            self.workload.kernel_key,
+            [option.guess for option in options],
+        )
+        for option, comparison in zip(options, compared):
+            option.comparison = comparison
 
     def _limit(self) -> float:
         return math.log(min(self._best, 1.0)) + HOPELESS
@@ -235,10 +250,15 @@ class TaskSearch:
         self._look_around()
         self._reprice()
         order = sorted(self._options.items(), key=lambda item: (item[1].comparison.mean, item[0]))
-        taken = [(text, o) for text, o in order[:count] if o.comparison.mean <= limit]
-        for text, _ in taken:
-            del self._options[text]
-        return [option.candidate for _, option in taken]
+        taken: list[Candidate] = []
+        for text, option in order:  # of each way to make the kernel one, whatever its price
+            if len(taken) < count and option.family not in self._families:
+                self._families.add(option.family)
+                taken.append(self._options.pop(text).candidate)
+        for text, option in order:
+            if len(taken) < count and text in self._options and option.comparison.mean <= limit:
+                taken.append(self._options.pop(text).candidate)
+        return taken
 
     def _look_around(self) -> None:
         """Offer the neighbours of the best recipe, once for each that was the best."""
@@ -270,6 +290,13 @@ class TaskSearch:
         tried = sum(m.candidate.trace is not None for m in self._measured.values())
         text = f"{self.workload.options.seed} {self.workload.kernel_key} {tried}"
         return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "big") % (2**31 - 2) + 1
+
+
+def family_of(recipe: str | None) -> str:
+    """Return the steps of a recipe without their options, "" for anything else."""
+    if recipe is None:
+        return ""
+    return " ".join(step.partition("{")[0] for step in recipe.split())
 
 
 def _ratio(measurement: Measurement) -> float | None:
