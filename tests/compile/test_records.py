@@ -7,12 +7,14 @@ import json
 import os
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tests.compile.record_lines import CLASS, KEY, RECIPE, line, record, write
 from tests.compile.test_tuned import SwapOuter
 from tvmpass.catalogue import recipe_version
 from tvmpass.compile import records as module
-from tvmpass.compile.records import GATE, Records, beats, find_files, read_file
+from tvmpass.compile.records import GATE, BadLine, Records, beats, find_files, read_file
 from tvmpass.compile.target import parse_target
 from tvmpass.core.errors import TvmpassError
 from tvmpass.core.options import Options
@@ -107,6 +109,26 @@ def test_bad_lines_are_skipped_with_a_message(tmp_path, text):
     (problem,) = log.problems
     assert problem.startswith(f"{path}:3: skipped: ") and BAD_LINES[text] in problem
     assert len(problem) < len(str(path)) + 200 and "\n" not in problem
+
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    max_leaves=6,
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.sampled_from(sorted(line())), VALUES)
+def test_any_value_gives_a_record_or_one_reason(name, value):
+    entry = line()
+    entry[name] = value
+    try:
+        found = module.tuning_record(module.parse_line(json.dumps(entry).encode()))
+    except BadLine as problem:
+        assert str(problem) and "\n" not in str(problem)
+    else:
+        assert beats(found) in (True, False) and found.text and found.ratio >= 0
 
 
 def test_a_torn_last_line_is_skipped(tmp_path):
