@@ -36,6 +36,9 @@ OFF, ON, PARTIAL = "off", "on", "partial:"
 MAX_CANDIDATES = 4
 """Of a site's nested chains: the longest, the shortest, and some between."""
 
+SAID = 20
+"""Lines of progress, about."""
+
 
 @dataclass(frozen=True)
 class Cut:
@@ -261,7 +264,8 @@ def collect(
             missing[site.key].discard(key)
             if not missing[site.key]:
                 _write_site(site, times, result, write)
-        say(f"fusion alternatives: {result.kernels} of {len(jobs)} kernels, {result.measured} sites")
+        if result.kernels % max(1, len(jobs) // SAID) == 0:
+            say(f"fusion alternatives: {result.kernels} of {len(jobs)} kernels, {result.measured} sites")
 
     runner.measure(jobs, done)
     return result
