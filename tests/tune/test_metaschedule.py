@@ -10,9 +10,11 @@ import pytest
 import tvm
 import tvm_ffi
 
-from tests.tir_passes.cases import SYMBOLIC, arguments, close, compile_all, conv, depthwise, run
+from tests.tir_passes.cases import SYMBOLIC, arguments, close, compile_all, conv, depthwise, run, softmax
 from tests.tune.workloads import LATENCY, measured, workload
 from tir_passes.recipes import finish
+from tvmpass.compile.latency import Latency
+from tvmpass.compile.target import parse_target
 from tvmpass.compile.tuned import apply_candidate
 from tvmpass.core.decision import Refusal
 from tvmpass.tune import metaschedule, metaschedule_child
@@ -85,6 +87,17 @@ def test_a_refitted_model_goes_along(source):
 def test_symbolic_kernels_have_no_traces(source):
     name, (make, _) = next(iter(SYMBOLIC.items()))
     assert source.propose(workload(make()), [], 2, 1, MODEL) == [], name
+
+
+@pytest.mark.slow
+def test_cuda_kernels_have_traces_too(source):
+    target = parse_target("cuda:sm_90", 1)
+    work = workload(softmax(64, 256), target=target)
+    model = SessionModel(Latency(target, work.options))
+    texts = source.propose(work, [], 3, 2, model)
+    assert source.problems == [] and texts
+    for text in texts:
+        assert "threadIdx.x" in built(work, text).script()
 
 
 def test_no_tensor_intrinsic_is_imported():

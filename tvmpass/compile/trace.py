@@ -227,8 +227,9 @@ def _is_input(value: Any, kinds: str, defined: dict[str, str]) -> bool:
         return False
     if isinstance(value, int):
         return "i" in kinds and 0 <= value <= MAX_NUMBER
-    if isinstance(value, list):  # the readers that a copy is for; TVM writes no others down
-        return "[" in kinds and not value
+    if isinstance(value, list):  # the blocks that a copy is for; none stands for all
+        named = all(isinstance(v, str) and defined.get(v) == "b" for v in value)
+        return "[" in kinds and len(value) <= MAX_ARGUMENTS and named
     if not isinstance(value, str):
         return False
     if value in defined:

@@ -22,7 +22,7 @@ from .refit import SessionModel
 from .search import Measured
 from .work import Workload
 
-SECONDS = 30.0
+SECONDS = 60.0
 """Wall time after which a batch is given up."""
 
 MEMORY_BYTES = 4 << 30

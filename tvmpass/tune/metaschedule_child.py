@@ -53,7 +53,7 @@ def warm_up() -> None:
     """Import and touch what every batch uses, before the children are forked."""
     import xgboost  # noqa: F401 - refitted models are read with it
 
-    _rules(1)
+    _cpu_rules(1)
     logging.getLogger(__name__).setLevel(logging.ERROR)
 
 
@@ -154,7 +154,7 @@ class _Batch:
             _ffi_api.TuneContext,
             self.module,
             self.target,
-            _rules(self.options.threads),
+            _rules(self.target, self.options.threads),
             strategy,
             "main",
             1,
@@ -269,7 +269,15 @@ class _Batch:
         return schedule if fits else None
 
 
-def _rules(threads: int) -> Any:
+def _rules(target: tvm.target.Target, threads: int) -> Any:
+    """Return the generator of schedules for a target."""
+    if target.kind.name != "cuda":
+        return _cpu_rules(threads)
+    # Those without tensor cores: they need no intrinsics, and recipes have tensor cores.
+    return ms.space_generator.PostOrderApply(sch_rules="cuda", postprocs="cuda", mutator_probs="cuda")
+
+
+def _cpu_rules(threads: int) -> Any:
     """Return the generator of schedules for CPUs.
 
     As TVM's for LLVM, but: vectors of at most 16 elements; no re-laid weights
