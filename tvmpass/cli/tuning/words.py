@@ -55,9 +55,7 @@ def remarks(document: dict[str, Any]) -> list[str]:
     if document["check"] is not None:
         lines.append(check_line(document["check"]))
     if document["fusion"]:
-        lines.append(
-            "fusion alternatives: " + ", ".join(f"{key} {value}" for key, value in document["fusion"].items())
-        )
+        lines.append(fusion_line(document["fusion"]))
     return lines + list(document["notes"])
 
 
@@ -69,6 +67,21 @@ def budget_line(document: dict[str, Any]) -> str:
     else:
         wanted = f", {document['spent_s'] / 60:.1f} of {document['minutes']:.4g} minutes"
     return f"{recorded} on record for this model{wanted}; {new} of them new"
+
+
+def fusion_line(fusion: dict[str, Any]) -> str:
+    """Return what the fusion alternatives came to."""
+    best = fusion["best"]
+    text = (
+        f"fusion alternatives: {counted(fusion['sites'], 'place')}, {fusion['measured']} of them measured now"
+    )
+    if fusion["measured"]:
+        text += (
+            f"; fusing all is fastest at {best['on']}, a part at {best['partial']}, nothing at {best['off']}"
+        )
+    if fusion["failed"]:
+        text += f"; {counted(fusion['failed'], 'kernel')} could not be measured"
+    return text
 
 
 def check_line(check: dict[str, Any]) -> str:
