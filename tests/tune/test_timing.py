@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
+from tvmpass.tune.run_job import _side
 from tvmpass.tune.timing import MAX_NUMBER, ROW_US, SCREENING, THOROUGH, Alternation, Plan, alternate
 
 
@@ -103,3 +106,39 @@ def test_rounds_that_disagree_are_followed_by_as_many():
 def test_shares_of_wins():
     assert Alternation([1.0, 3.0, 2.0, 2.0], [2.0, 2.0, 2.0, 2.5]).wins == 0.5
     assert Plan(3, 1.0, 1.0).hopeless == float("inf")
+
+
+class Module:
+    """A library whose kernel takes as long as where it lies in memory makes it take."""
+
+    def __init__(self, name: str, run_us: float, journal: list):
+        self.name, self.run_us, self.journal = name, run_us, journal
+
+    def time_evaluator(self, symbol, device, number, repeat):
+        def time(*_):
+            self.journal.append(self.name)
+            return SimpleNamespace(results=[self.run_us / 1e6] * repeat)
+
+        return time
+
+
+def test_a_badly_placed_copy_does_not_decide():
+    """Both sides have the same times by place; where the first of one is slow, none wins."""
+    journal: list[str] = []
+    times = (4.4, 3.2, 3.3)
+    sides = [
+        _side(
+            [Module(f"{name}{i}", us, journal) for i, us in enumerate(turn)],
+            shift,
+            None,
+            SimpleNamespace(values=()),
+        )
+        for name, shift, turn in (("a", 0, times), ("b", 1, (times[1], times[2], times[0])))
+    ]
+    found = alternate(sides[0], sides[1], THOROUGH)
+    assert found.median_us == pytest.approx(3.3, abs=1e-9) and found.median0_us == pytest.approx(
+        3.3, abs=1e-9
+    )
+    assert 0.2 < found.wins < 0.8
+    pairs = {frozenset(pair) for pair in zip(journal[-24::2], journal[-23::2])}
+    assert len(pairs) >= 6  # each copy meets each of the other side

@@ -6,7 +6,10 @@ there and returns its module, ``device`` is where the arguments go.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import itertools
+import shutil
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,14 +21,27 @@ from .timing import SCREENING, THOROUGH, Side, alternate
 
 Load = Callable[[Path], Any]
 
+PLACES = 3
+"""Places in memory at which each side's code is timed on a CPU."""
+
 
 def check_and_time(
-    folder: Path, library: Path, library0: Path, load: Load, device: Any, thorough: bool, guarded: bool
+    folder: Path,
+    library: Path,
+    library0: Path,
+    load: Load,
+    device: Any,
+    thorough: bool,
+    guarded: bool,
+    copies: Mapping[Path, Sequence[Path]] | None = None,
 ) -> dict[str, Any]:
     """Return the fields of a `Measurement` that running the candidate gives, as JSON values.
 
     ``folder`` holds the workload's cases; ``library0`` is candidate 0.  Both sides
     are timed on the very same arguments.  ``guarded`` puts guards around them.
+    ``copies`` are further files of a library's content, timed in turn with it: where
+    code lies in memory makes small kernels up to a third faster or slower, and in
+    an artifact it will lie elsewhere.
     """
     cases = read_cases(folder)
     candidate, candidate0 = (load(path) for path in (library, library0))
@@ -35,8 +51,10 @@ def check_and_time(
             if wrong is not None:
                 return {"status": "wrong", "cause": wrong}
     timed = Arguments(cases[0], device, guarded)
-    sides = [_side(module, device, timed) for module in (candidate, candidate0)]
-    found = alternate(sides[0], sides[1], THOROUGH if thorough else SCREENING)
+    more, more0 = ([load(path) for path in (copies or {}).get(side, ())] for side in (library, library0))
+    side = _side([candidate, *more], 0, device, timed)
+    side0 = _side([candidate0, *more0], 1, device, timed)
+    found = alternate(side, side0, THOROUGH if thorough else SCREENING)
     wrong = _check_again(cases[0], candidate, timed)
     if wrong is not None:
         return {"status": "wrong", "cause": wrong}
@@ -78,12 +96,19 @@ def _check_again(case: Case, candidate: Any, timed: Arguments) -> str | None:
     return compare(case, before, timed.outputs())
 
 
-def _side(module: Any, device: Any, arguments: Arguments) -> Side:
-    evaluators: dict[tuple[int, int], Any] = {}
+def _side(modules: Sequence[Any], shift: int, device: Any, arguments: Arguments) -> Side:
+    """Return what times a kernel, each slot on the next of its copies.
+
+    ``shift`` lets the pairing of both sides' copies change from cycle to cycle.
+    """
+    evaluators: dict[tuple[int, int, int], Any] = {}
+    slots = itertools.count()
 
     def side(number: int, repeats: int) -> list[float]:
-        key = number, repeats
+        cycle, place = divmod(next(slots), len(modules))
+        key = (place + shift * cycle) % len(modules), number, repeats
         if key not in evaluators:
+            module = modules[key[0]]
             evaluators[key] = module.time_evaluator(SYMBOL, device, number=number, repeat=repeats)
         return [seconds * 1e6 for seconds in evaluators[key](*arguments.values).results]
 
@@ -102,8 +127,16 @@ def run_here(folder: str, library: str, library0: str, kind: str, thorough: bool
     def load(path: Path) -> Any:
         return tvm.runtime.load_module(str(path))
 
-    paths = Path(folder), Path(library), Path(library0)
-    return check_and_time(*paths, load, device, thorough, guarded=True)
+    paths = Path(library), Path(library0)
+    with tempfile.TemporaryDirectory() as scratch:
+        copies = {path: _copies(path, Path(scratch, str(i))) for i, path in enumerate(paths)}
+        copies = copies if kind == "cpu" else {}
+        return check_and_time(Path(folder), *paths, load, device, thorough, guarded=True, copies=copies)
+
+
+def _copies(path: Path, base: Path) -> list[Path]:
+    """Copy a library: the loader takes the same file to the same place."""
+    return [Path(shutil.copyfile(path, f"{base}-{i}.so")) for i in range(PLACES - 1)]
 
 
 def find_device(arches: list[str]) -> dict[str, Any]:
