@@ -113,26 +113,17 @@ def _bounded(function: tirx.PrimFunc) -> tirx.PrimFunc | Refusal:
 
 
 def _extent_of_code(function: tirx.PrimFunc) -> tuple[int, int]:
-    """Return the stores of a scheduled kernel, unrolled loops written out, and its longest vector.
-
-    Counted bottom up, as the walk comes by: what lies in an unrolled loop was
-    counted since the loop was entered.
-    """
+    """Return the stores of a scheduled kernel, unrolled loops written out, and its longest vector."""
     longest = 1
 
     def count(statement: tirx.Stmt) -> int:
         nonlocal longest
-        total = 0
         if isinstance(statement, tirx.For):
-            total = count(statement.body)
             times = int(statement.extent) if isinstance(statement.extent, (int, tirx.IntImm)) else 1
             if int(statement.kind) == tirx.ForKind.VECTORIZED:
                 longest = max(longest, times)
-            elif int(statement.kind) == tirx.ForKind.UNROLLED:
-                total *= max(1, times)
-            return total
-        if isinstance(statement, tirx.BufferStore):
-            return 1
+            unrolled = int(statement.kind) == tirx.ForKind.UNROLLED
+            return count(statement.body) * (max(1, times) if unrolled else 1)
         if isinstance(statement, tirx.SeqStmt):
             return sum(map(count, statement.seq))
         if isinstance(statement, s_tir.SBlockRealize):
