@@ -242,6 +242,8 @@ def test_the_result_is_json_with_the_figures_of_every_kernel(tmp_path):
         ({"minutes": -1}, "above 0"),
         ({"minutes": float("nan")}, "above 0"),
         ({"without": ("no-such-rule",)}, "unknown rule 'no-such-rule'"),
+        ({"mod": "model.onnx"}, "expected an IRModule, got str; tvmpass.load reads model files"),
+        ({"params": {"nope": 1}}, "unknown parameter 'nope'"),
         ({"rpc": "host:9190"}, "a runner or rpc="),
         ({"rule_files": ("no-such-file.py",)}, "no such file"),
     ],

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tvmpass import catalogue
+from tvmpass.compile.build import bind_parameters
 from tvmpass.compile.context import read_options
 from tvmpass.compile.pipeline import Job as Pipeline
 from tvmpass.compile.records import LogFile, Records, read_file
@@ -98,7 +99,9 @@ def tune(
     every = catalogue.check_unique(
         (*base, *(rule for rule in added if rule.name not in {r.name for r in base}))
     )
-    catalogue.select(every, options, without)  # names are checked before anything is written
+    # Checked before anything is written.
+    catalogue.select(every, options, without)
+    bind_parameters(mod, params)
     own = runner is None
     if runner is None:
         from .runners import make_runner
@@ -201,6 +204,7 @@ class Session:
             self.tasks, self.runner, self.file, self.clock, self._open, self.tell.recorded, self.tell.alive
         )
         self.tell.measuring = self.measuring
+        self.tell.stage(f"looking for candidates for {len(self.tasks)} kernels")
         reason = self.measuring.run()
         self.exhausted = reason == EXHAUSTED
         if self.collect:

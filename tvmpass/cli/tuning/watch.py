@@ -60,9 +60,9 @@ class Bar(Lines):
             what = (
                 f"kernel {progress.position}/{progress.kernels} {progress.kernel}: best {progress.best:.2f}x"
             )
-            self._live.update(
-                self._task, description=printable(what), completed=progress.fraction, state=state(progress)
-            )
+            # Rich stops the clock of a task that is complete: the comparison is still to come.
+            share = min(progress.fraction, 0.999)
+            self._live.update(self._task, description=printable(what), completed=share, state=state(progress))
 
     def say(self, text: str) -> None:
         """Say what is being done, for as long as it takes."""
@@ -70,12 +70,12 @@ class Bar(Lines):
 
 
 def state(progress: Progress) -> str:
-    """Return the end of the bar's line: candidates, gain, time left."""
+    """Return what comes first beside the bar: candidates, gain, time left."""
     from tvmpass.tune.progress import clock
 
     wanted = f"/{progress.trials}" if progress.trials is not None else ""
     left = f", {clock(progress.eta_s)} left" if progress.eta_s is not None else ""
-    return f"{progress.recorded}{wanted} candidates, kernels {progress.gain:.3f}x{left}"
+    return f"{progress.recorded}{wanted} candidates, kernels {progress.gain:.3f}x{left}; "
 
 
 @contextlib.contextmanager
@@ -89,9 +89,8 @@ def watching() -> Iterator[Lines]:
 
     columns = (
         BarColumn(bar_width=24),
-        TextColumn("{task.description}", markup=False),
-        TextColumn("{task.fields[state]}", markup=False),
         TimeElapsedColumn(),
+        TextColumn("{task.fields[state]}{task.description}", markup=False),
     )
     # Rich must not redirect the streams: quiet.py has already placed them.
     console = Console(file=sys.stderr)
