@@ -29,6 +29,9 @@ PRIOR_SD = 0.2
 OWN_SD = 0.12
 """The same among candidates of a family of which one was measured on the same kernel."""
 
+LEAST_SD = 0.03
+"""The same where the family's measurements on the kernel agree: near what the machine can do."""
+
 MIN_FAMILY = 3
 """Measurements of a family on other kernels before their error says something about the next."""
 
@@ -153,7 +156,8 @@ class SessionModel:
         """Correct a guess by what is known best: its family on this kernel, on others, or the trees."""
         own = self._families.get((kind, family, kernel_key))
         if own:
-            return Comparison(guess + float(np.median(own)), min(self.sd, OWN_SD))
+            spread = OWN_SD if len(own) == 1 else max(LEAST_SD, float(np.std(own)))
+            return Comparison(guess + float(np.median(own)), min(self.sd, spread))
         others = self._families.get((kind, family), [])
         if len(others) >= MIN_FAMILY:
             return Comparison(guess + float(np.median(others)), self.sd)

@@ -38,8 +38,11 @@ PATIENCE = 3
 
 MAX_TRACES = 96
 
-TRACE_MEAN, TRACE_SD = 0.1, 0.25
-"""What to expect of a trace beside candidate 0, in log space, before any was measured."""
+TRACE_MEAN, TRACE_SD = {"matmul": 0.35, "conv": 0.3}, 0.2
+"""What to expect of a trace beside candidate 0, in log space, before any was measured.
+
+Measured: traces come near recipes on products only where these are small.
+"""
 
 
 class TraceSource(Protocol):
@@ -162,7 +165,8 @@ class TaskSearch:
         if self._asked:
             values.append(Comparison(0.0, TRACE_SD).below(best))
         if self._traces_left:
-            values.append(Comparison(TRACE_MEAN + 0.05 * self._idle, TRACE_SD).below(best))
+            mean = TRACE_MEAN.get(self.workload.kind, 0.1) + 0.05 * self._idle
+            values.append(Comparison(mean, TRACE_SD).below(best))
         return min([best, *values])
 
     @property
