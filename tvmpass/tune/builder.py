@@ -188,6 +188,7 @@ class Builder:
         folder = self._folders.get(workload.kernel_key)
         if folder is None or not folder.is_dir():
             folder = self._place / f"workload-{next(self._numbers)}"
+            self.server.start()  # from now on it sees to it that nothing is left
             try:
                 folder.mkdir(parents=True)
                 write_workload(workload, folder)

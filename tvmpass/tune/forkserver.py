@@ -92,7 +92,8 @@ class ForkServer:
 
     def __init__(self, environment: Mapping[str, str] | None = None, warm_up: str | None = None):
         self.environment, self.warm_up = dict(environment or {}), warm_up
-        self.folder = Path(tempfile.mkdtemp(prefix="tvmpass-tune-"))
+        # Made when the server starts, which then deletes it whatever happens to this process.
+        self.folder = Path(tempfile.gettempdir(), f"tvmpass-tune-{secrets.token_hex(8)}")
         self.lost = 0
         self._tickets = 0
         self._waiting: dict[int, _Running] = {}
@@ -182,7 +183,7 @@ class ForkServer:
             raise TvmpassError(
                 f"the process that runs candidates was lost {self.lost} times: see the system log"
             )
-        self.folder.mkdir(exist_ok=True)
+        self.folder.mkdir(0o700, exist_ok=True)
         ours, theirs = socket.socketpair()
         log = self.folder / f"server-{secrets.token_hex(4)}.log"
         with theirs, open(log, "wb") as errors:
