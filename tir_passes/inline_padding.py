@@ -12,15 +12,16 @@ from dataclasses import dataclass
 
 from schedules.cpu.padding import padding_nest
 from tir_passes.skip_padding import NOT_FLOAT
-from tir_passes.step import NO_BLOCK, WRONG_KIND, Step, require_kind
+from tir_passes.step import NO_BLOCK, PADDING_COUNTS, WRONG_KIND, Step, require_kind
 from tvmpass.core.nest import stages
+from tvmpass.core.padding import may_count
 
 
 @dataclass(frozen=True)
 class InlinePadding(Step):
     """Read the image without a padded copy of it."""
 
-    refusals = (WRONG_KIND, NO_BLOCK, NOT_FLOAT)
+    refusals = (WRONG_KIND, NO_BLOCK, PADDING_COUNTS, NOT_FLOAT)
 
     def check(self, schedule, kernel):
         refusal = require_kind(self, kernel, "conv", "depthwise")
@@ -28,6 +29,10 @@ class InlinePadding(Step):
             return refusal
         if padding_nest(schedule, kernel) is None:
             return NO_BLOCK(block="padding")
+        # Where loops are unrolled the choice is known, and the product with zero goes.
+        factors = may_count(kernel.func)
+        if factors:
+            return PADDING_COUNTS(factors=factors)
         parts = stages(schedule.mod["main"]) or []
         anchor = next((part for part in parts if part.name == kernel.anchor), None)
         if anchor is None:

@@ -66,8 +66,8 @@ _STEP = re.compile(r"([a-z][a-z0-9-]*)(?:\{([^{}]*)\})?(?:\s+|$)")
 
 RECIPE_VERSION = {
     "matmul": 2,
-    "conv": 2,
-    "depthwise": 3,
+    "conv": 3,
+    "depthwise": 4,
     "pool": 3,
     "reduce": 1,
     "norm-softmax": 1,

@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from tvm import s_tir
 
 from schedules.cpu.window_rows import drop_padded_rows, padded_rows
-from tir_passes.step import WRONG_KIND, Step, require_kind
+from tir_passes.step import PADDING_COUNTS, WRONG_KIND, Step, require_kind
 from tvmpass.core.decision import RefusalKind
+from tvmpass.core.padding import may_count
 
 NO_PADDED_ROWS = RefusalKind(
     "no-padded-rows",
@@ -27,12 +28,15 @@ NOT_FLOAT = RefusalKind("not-single-precision", "the sums of {block!r} are kept 
 class SkipPadding(Step):
     """Do not multiply with rows of padding."""
 
-    refusals = (WRONG_KIND, NO_PADDED_ROWS, NOT_FLOAT)
+    refusals = (WRONG_KIND, PADDING_COUNTS, NO_PADDED_ROWS, NOT_FLOAT)
 
     def check(self, schedule, kernel):
         refusal = require_kind(self, kernel, "depthwise")
         if refusal is not None:
             return refusal
+        factors = may_count(kernel.func)
+        if factors:
+            return PADDING_COUNTS(factors=factors)
         found = padded_rows(schedule.mod["main"], kernel.anchor)
         if found is None:
             return NO_PADDED_ROWS(block=kernel.anchor)

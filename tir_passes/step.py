@@ -19,6 +19,10 @@ NOT_CONSTANT = RefusalKind(
     "extent-not-constant", "loop {loop} of block {block!r} has the symbolic extent {extent}"
 )
 BAD_OPTION = RefusalKind("bad-option", "{step}: {option}={value} is not possible: {reason}")
+PADDING_COUNTS = RefusalKind(
+    "padding-counts",
+    "{factors} may be NaN or infinite, and then a product with the padding is NaN: it must be computed",
+)
 SCHEDULE_ERROR = RefusalKind("schedule-error", "TVM's schedule refused {step}: {message}")
 
 _MEMORY = "tvmpass.kernel"

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from tests.tir_passes.cases import conv, depthwise, matmul
-from tvmpass.compile.verify_inputs import draw_parameters, padded_factors
+from tvmpass.compile.verify_inputs import draw_parameters
+from tvmpass.core.padding import FINITE_ATTR, may_count, padded_factors
 
 
 @pytest.mark.parametrize(
@@ -19,16 +20,19 @@ from tvmpass.compile.verify_inputs import draw_parameters, padded_factors
     ],
 )
 def test_weights_of_padded_images_are_told(function, expected):
-    assert [p.name for p in padded_factors(function)] == expected
+    assert may_count(function) == expected
 
 
-def test_special_values_spare_them_alone():
-    function = depthwise(1, 5, 6, 8, 3, pad=1)
+def drawn(function, kind):
     shapes = [[int(d) for d in p.ty.shape] for p in function.params]
+    return draw_parameters(function, shapes, [np.random.default_rng(k) for k in range(len(shapes))], kind)
 
-    def drawn(kind):
-        return draw_parameters(function, shapes, [np.random.default_rng(k) for k in range(len(shapes))], kind)
 
-    x, weight, bias, _ = drawn("special")
+def test_special_values_spare_what_is_known_to_be_finite():
+    function = depthwise(1, 5, 6, 8, 3, pad=1)
+    assert not any(np.isfinite(array).all() for array in drawn(function, "special")[:3])
+    known = function.with_attr(FINITE_ATTR, sorted(padded_factors(function)))
+    assert may_count(known) == []
+    x, weight, bias, _ = drawn(known, "special")
     assert np.isfinite(weight).all() and not np.isfinite(x).all() and not np.isfinite(bias).all()
-    np.testing.assert_array_equal(weight, drawn("normal")[1])
+    np.testing.assert_array_equal(weight, drawn(known, "normal")[1])

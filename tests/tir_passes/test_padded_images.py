@@ -28,6 +28,7 @@ from tests.tir_passes.test_steps import refusal
 from tir_passes.recipes import apply_recipe, finish, recipes
 from tvmpass.core.decision import Refusal
 from tvmpass.core.kernels import classify
+from tvmpass.core.padding import FINITE_ATTR, padded_factors
 
 
 def few_rows(func):
@@ -40,6 +41,11 @@ def uncopied(func):
 
 def listed(func, step: str):
     return [r for r in recipes(classify(func), TARGET, OPTIONS) if step in str(r)]
+
+
+def finite(func):
+    """Return a kernel whose weights are known to be finite."""
+    return func.with_attr(FINITE_ATTR, sorted(padded_factors(func)))
 
 
 def half_depthwise():
@@ -70,9 +76,9 @@ def half_depthwise():
     ],
 )
 def test_numbers_are_those_of_the_unscheduled_kernel(shape):
-    func = depthwise(2, shape["h"], shape["w"], shape["c"], shape["k"], **{
+    func = finite(depthwise(2, shape["h"], shape["w"], shape["c"], shape["k"], **{
         name: value for name, value in shape.items() if name in ("pad", "stride", "dilation")
-    })  # fmt: skip
+    }))  # fmt: skip
     found = few_rows(func) + uncopied(func)
     assert few_rows(func) and any("unroll-rows" in str(r) for r in uncopied(func))
     made = {f"recipe{i}": finish(apply_recipe(r, func, TARGET), TARGET, OPTIONS) for i, r in enumerate(found)}
@@ -84,7 +90,7 @@ def test_numbers_are_those_of_the_unscheduled_kernel(shape):
 
 
 def test_data_that_is_not_finite_is_kept():
-    func = depthwise(1, 2, 14, 24, 5, pad=2)
+    func = finite(depthwise(1, 2, 14, 24, 5, pad=2))
     made = finish(apply_recipe(few_rows(func)[0], func, TARGET), TARGET, OPTIONS)
     module = compile_all({"plain": finish(func, TARGET, OPTIONS), "made": made})
     arrays = arguments(func)
@@ -93,6 +99,27 @@ def test_data_that_is_not_finite_is_kept():
     np.testing.assert_array_equal(np.isnan(got), np.isnan(expected))
     np.testing.assert_array_equal(np.isinf(got), np.isinf(expected))
     assert np.isnan(got).any()
+
+
+def test_weights_that_may_not_be_finite_count():
+    """Zero padding times infinity is NaN: recipes that leave such products out are refused."""
+    func = depthwise(1, 2, 14, 24, 5, pad=2)
+    every = recipes(classify(func), TARGET, OPTIONS)
+    made = {str(r): apply_recipe(r, func, TARGET) for r in every}
+    refused = {text: m for text, m in made.items() if isinstance(m, Refusal)}
+    assert set(refused) == {str(r) for r in few_rows(func) + uncopied(func)}
+    assert refused and len(refused) < len(made)
+    for found in refused.values():
+        assert found.code == "padding-counts" and found.evidence == {"factors": ["w"]}
+    kept = {f"recipe{i}": m for i, m in enumerate(made.values()) if not isinstance(m, Refusal)}
+    finished = {name: finish(m, TARGET, OPTIONS) for name, m in kept.items()}
+    module = compile_all({"plain": finish(func, TARGET, OPTIONS), **finished})
+    arrays = arguments(func)
+    arrays[1][0, 0, 0, 3], arrays[1][4, 2, 0, 9] = np.inf, np.nan
+    expected = np.isnan(run(module, "plain", arrays))
+    assert expected.any() and not expected.all()
+    for name in kept:
+        np.testing.assert_array_equal(np.isnan(run(module, name, arrays)), expected, err_msg=name)
 
 
 @pytest.mark.parametrize(
@@ -107,6 +134,7 @@ def test_data_that_is_not_finite_is_kept():
     ],
 )
 def test_numbers_without_a_padded_copy(func):
+    func = finite(func)
     found = uncopied(func)
     assert found
     made = {f"recipe{i}": finish(apply_recipe(r, func, TARGET), TARGET, OPTIONS) for i, r in enumerate(found)}
@@ -122,11 +150,11 @@ def test_what_cannot_do_without_a_copy():
     assert refusal(tir_passes.InlinePadding(), matmul(8, 32, 8)).code == "wrong-kernel-kind"
     found = refusal(tir_passes.InlinePadding(), conv(1, 6, 6, 4, 8, 3))
     assert found.code == "block-missing" and found.evidence["block"] == "padding"
-    assert refusal(tir_passes.InlinePadding(), half_depthwise()).code == "not-single-precision"
+    assert refusal(tir_passes.InlinePadding(), finite(half_depthwise())).code == "not-single-precision"
 
 
 def test_rows_of_padding_are_neither_kept_nor_multiplied_with():
-    func = depthwise(1, 2, 14, 32, 5, pad=2)
+    func = finite(depthwise(1, 2, 14, 32, 5, pad=2))
     kernel = classify(func)
     schedule = s_tir.Schedule(func)
     for step in few_rows(func)[0].steps:
@@ -152,6 +180,7 @@ def test_the_first_recipe_is_as_before():
     ],
 )
 def test_nothing_to_leave_out(func):
+    func = finite(func)
     assert not few_rows(func)
     found = refusal(tir_passes.SkipPadding(), func)
     assert found.code == "no-padded-rows" and found.evidence == {"block": "out"}
@@ -159,7 +188,7 @@ def test_nothing_to_leave_out(func):
 
 def test_other_kernels_and_other_types():
     assert refusal(tir_passes.SkipPadding(), matmul(8, 32, 8)).code == "wrong-kernel-kind"
-    found = refusal(tir_passes.SkipPadding(), half_depthwise())
+    found = refusal(tir_passes.SkipPadding(), finite(half_depthwise()))
     assert found.code == "not-single-precision" and found.evidence["dtype"] == "float16"
     assert not [
         r
@@ -169,7 +198,7 @@ def test_other_kernels_and_other_types():
 
 
 def test_too_many_copies_are_refused():
-    func = depthwise(1, 2, 14, 24, 5, pad=2)
+    func = finite(depthwise(1, 2, 14, 24, 5, pad=2))
     before = (tir_passes.SkipPadding(), tir_passes.TileWindow(m=4, rows=2))
     found = refusal(tir_passes.UnrollRows(limit=9), func, before)
     assert found.code == "bad-option" and "10 copies" in found.text()

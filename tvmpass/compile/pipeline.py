@@ -29,6 +29,7 @@ from tvmpass.core.site import FunctionView, op_name
 from tvmpass.core.source import origin
 
 from .canonical import canonicalize
+from .finite_factors import mark_finite
 from .grouping import GROUP_ATTR, PACKED_ATTR, emit_groups, lower, not_emitted
 from .kernel_key import kernel_key
 from .latency import Latency
@@ -162,7 +163,7 @@ def run_pipeline(mod, job: Job):
     mod = job.stage("lower", mod, lambda m: as_views(lower(m, job.target, job.options)))
     if packing_rules:
         mod = job.stage("pack", mod, lambda m: plan_layout(m, packing_rules, job, "PlanPacking"))
-    return job.stage("schedule", mod, lambda m: schedule_kernels(m, job))
+    return job.stage("schedule", mod, lambda m: schedule_kernels(mark_finite(m), job))
 
 
 def as_views(mod):

@@ -10,8 +10,8 @@ import tvm
 import tvm_ffi
 from tvm import relax, tirx
 
-from tvmpass.core.kernels import contraction_operands
-from tvmpass.core.nest import as_int, stages
+from tvmpass.core.nest import as_int
+from tvmpass.core.padding import finite_parameters
 from tvmpass.core.site import GenericConst, dtype_of, shape_of
 
 EXAMPLE_DIMS = (3, 5, 2, 4)
@@ -98,34 +98,13 @@ def draw_parameters(
 ) -> list[np.ndarray]:
     """Draw an array for each parameter of an unscheduled kernel.
 
-    What a kernel multiplies with a padded image stays finite: whether a zero of
-    the padding times NaN counts is left open, and a schedule may leave such
-    products out.
+    What the kernel says is finite wherever it is called stays finite.
     """
-    finite = padded_factors(function) if kind == "special" else frozenset()
+    finite = finite_parameters(function) if kind == "special" else frozenset()
     return [
-        draw_array(shape, str(parameter.ty.dtype), rng, "normal" if parameter in finite else kind)
-        for parameter, shape, rng in zip(function.params, shapes, rngs)
+        draw_array(shape, str(parameter.ty.dtype), rng, "normal" if position in finite else kind)
+        for position, (parameter, shape, rng) in enumerate(zip(function.params, shapes, rngs))
     ]
-
-
-def padded_factors(function: tirx.PrimFunc) -> frozenset[tirx.Var]:
-    """Return the parameters that an unscheduled kernel multiplies with values of a padding block."""
-    parts = [part for part in stages(function) or () if part.store is not None]
-    padded = {part.store.buffer for part in parts if not part.reduce and _chooses(part.store.value)}
-    found: set[tirx.Var] = set()
-    for part in parts:
-        operands = contraction_operands(part) if part.reduce else None
-        for load, other in (operands, operands[::-1]) if operands is not None else ():
-            if load.source in padded:
-                found.update(p for p in function.params if p.same_as(other.source))
-    return frozenset(found)
-
-
-def _chooses(value) -> bool:
-    calls: list[Any] = []
-    tvm_ffi.structural_walk(value, [(tvm.ir.Call, calls.append)])
-    return any(isinstance(c.op, tvm.ir.Op) and c.op.name.endswith("if_then_else") for c in calls)
 
 
 def _numpy_dtype(dtype: str):

@@ -13,9 +13,10 @@ import tvm_ffi
 from tvm import s_tir, tirx
 from tvm.tirx.buffer import is_buffer_var
 
-from tvmpass.compile.verify_inputs import draw_array, padded_factors
+from tvmpass.compile.verify_inputs import draw_array
 from tvmpass.core.analysis.types import EXAMPLE_EXTENT
 from tvmpass.core.nest import REDUCE, as_int, loads, substitute, walk_blocks
+from tvmpass.core.padding import finite_parameters
 from tvmpass.cost.extents import extent_value
 
 INPUT, OUTPUT, INOUT, SCALAR = "input", "output", "inout", "scalar"
@@ -118,10 +119,11 @@ def draw(function: tirx.PrimFunc, arguments: list[Argument], kind: str, seed: in
 
     ``kind`` is ``normal``, ``special`` (NaN and infinities among the floats) or
     ``tame`` (positive and near one, for kernels that are not defined for all
-    numbers).  Integers that address an array stay inside it.
+    numbers).  Integers that address an array stay inside it, and what the kernel says
+    is finite wherever it is called stays finite.
     """
     bounds = index_bounds(function)
-    finite = padded_factors(function) if kind == "special" else frozenset()
+    finite = finite_parameters(function) if kind == "special" else frozenset()
     drawn: list[np.ndarray | None] = []
     for position, (argument, parameter) in enumerate(zip(arguments, function.params)):
         if argument.role in (SCALAR, OUTPUT):
@@ -135,7 +137,7 @@ def draw(function: tirx.PrimFunc, arguments: list[Argument], kind: str, seed: in
         elif kind == "tame":
             drawn.append(_tame(argument, generator))
         else:
-            wanted = "normal" if parameter in finite else kind
+            wanted = "normal" if position in finite else kind
             drawn.append(draw_array(argument.shape, argument.dtype, generator, wanted))
     return drawn
 
