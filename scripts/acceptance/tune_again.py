@@ -93,6 +93,9 @@ def interrupted(bench: Bench, path: str) -> dict:
     for moment in STOPS:
         tune = Tune(bench, "cls", path, logs, "--trials", "5000")
         time.sleep(moment)
+        end = time.perf_counter() + 120
+        while moment == STOPS[-1] and not _number(logs) and time.perf_counter() < end:
+            time.sleep(0.1)  # the last one is stopped while it measures, however slow the machine is
         os.kill(tune.process.pid, signal.SIGINT)
         start = time.perf_counter()
         code, output = tune.end(60)
@@ -105,10 +108,14 @@ def interrupted(bench: Bench, path: str) -> dict:
             faults.append(f"at {moment} s: {len(tune.left())} processes left")
         if took > 5:
             faults.append(f"at {moment} s: {took:.1f} s to end")
-        kept.append(len(candidates(logs)) if list(logs.glob("*.tuned.jsonl")) else 0)
+        kept.append(_number(logs))
     if kept != sorted(kept) or not kept[-1]:
         faults.append(f"records: {kept}")
     return {"fault": "; ".join([*faults, *problems(logs)]), "records_after_each": kept}
+
+
+def _number(logs: Path) -> int:
+    return len(candidates(logs)) if list(logs.glob("*.tuned.jsonl")) else 0
 
 
 def _content(logs: Path) -> bytes:

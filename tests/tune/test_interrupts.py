@@ -44,6 +44,14 @@ def test_handlers_of_others_and_ignored_signals_are_left_alone():
         signal.signal(signal.SIGHUP, before)
 
 
+def test_an_error_after_a_signal_is_that_signal():
+    with pytest.raises(KeyboardInterrupt), Interrupts():
+        lose(signal.SIGINT)
+        raise RuntimeError("")
+    with pytest.raises(RuntimeError), Interrupts():
+        raise RuntimeError("")
+
+
 def test_outside_the_main_thread_nothing_is_installed():
     found = []
 
@@ -57,7 +65,7 @@ def test_outside_the_main_thread_nothing_is_installed():
     assert found == [{}]
 
 
-@pytest.mark.parametrize("where", ["planning", "measuring"])
+@pytest.mark.parametrize("where", ["planning", "failing", "measuring"])
 def test_an_interrupt_that_got_lost_still_ends_the_tune(tmp_path, monkeypatch, where):
     from tvmpass.tune import session
 
@@ -70,8 +78,10 @@ def test_an_interrupt_that_got_lost_still_ends_the_tune(tmp_path, monkeypatch, w
     plan = session.plan_tasks
 
     def planned(*arguments, **options):
-        if where == "planning":
+        if where != "measuring":
             lose(signal.SIGINT)
+        if where == "failing":
+            raise RuntimeError("")
         return plan(*arguments, **options)
 
     monkeypatch.setattr(session, "plan_tasks", planned)

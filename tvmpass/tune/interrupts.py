@@ -2,8 +2,8 @@
 
 Ctrl-C raises KeyboardInterrupt between two steps of Python.  Where those steps
 are a callback from TVM's C++ code, it comes out of there as another error, which
-costs one recipe or one candidate and is forgotten.  So the signal is noted too,
-and asked for at many places.
+costs one recipe or one candidate and is forgotten, or ends the work as a fault.
+So the signal is noted too, and asked for at many places.
 """
 
 from __future__ import annotations
@@ -40,10 +40,12 @@ class Interrupts:
                     signal.signal(number, self._take)
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler)
         self._before.clear()
+        if self.number is not None and isinstance(error, Exception):
+            raise KeyboardInterrupt from error  # what the signal raised became that error inside TVM
 
     @property
     def exit_code(self) -> int:

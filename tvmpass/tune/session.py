@@ -170,8 +170,13 @@ class Session:
             try:
                 return self._run()
             except KeyboardInterrupt as error:
-                self._end(INTERRUPTED)
-                raise TuneInterrupted(self._result(INTERRUPTED)) from error
+                raise self._interrupted() from error
+            except Exception as error:
+                try:
+                    self.tell.alive()
+                except KeyboardInterrupt:  # which became that error inside TVM
+                    raise self._interrupted() from error
+                raise
             finally:
                 self._close()
 
@@ -304,6 +309,10 @@ class Session:
         self.fusion = as_json(
             collect(pipeline, self.runner, self.device_class, known, write, self.file.append, self.tell.stage)
         )
+
+    def _interrupted(self) -> TuneInterrupted:
+        self._end(INTERRUPTED)
+        return TuneInterrupted(self._result(INTERRUPTED))
 
     def _end(self, reason: str) -> None:
         """Write the line that ends a session."""
