@@ -78,6 +78,21 @@ def test_a_finished_tune_without_a_remembered_plan_does_nothing_either(tmp_path)
     assert {task.name: task.best_ratio for task in again.tasks} == pytest.approx(best, rel=1e-4)
 
 
+def test_a_comparison_that_was_killed_is_made_by_the_next_tune(tmp_path, monkeypatch):
+    def killed(*_, **__):
+        raise Killed
+
+    compare = model_check.check_model
+    monkeypatch.setattr(model_check, "check_model", killed)
+    with pytest.raises(Killed):
+        tune(tmp_path, trials=30)
+    monkeypatch.setattr(model_check, "check_model", compare)
+    result = tune(tmp_path, trials=30)
+    assert (result.reason, result.new, result.check.ratio) == ("already", 0, 0.5)
+    monkeypatch.setattr(model_check, "check_model", killed)
+    assert tune(tmp_path, trials=30).check.ratio == 0.5
+
+
 def test_a_larger_budget_goes_on_where_the_smaller_ended(tmp_path):
     first, second, whole = StubRunner(), StubRunner(), StubRunner()
     tune(tmp_path / "a", first, trials=6)

@@ -200,6 +200,8 @@ class Session:
         self._recall_end(self.memory.end or {})
         due = any(task.screened for task in self.tasks)
         if not due and not self.collect and (self.budget.used_up or self.exhausted):
+            if (self.memory.end or {}).get("check") is None:
+                self._check_model()  # the last session did not come to that
             self._end(ALREADY)
             return self._result(ALREADY)
         self._seed()
@@ -227,7 +229,7 @@ class Session:
     def _is_remembered(self, log: LogFile) -> bool:
         """Find out, without planning the model again, whether there is nothing to do."""
         tasks, end = remembered_tasks(log.sessions, self.model, self.plan)
-        if not tasks or self.collect:
+        if not tasks or self.collect or end.get("check") is None:
             return False
         budget = Budget(self.budget.trials, self.budget.seconds)
         recall(tasks, log, self.model, budget)
