@@ -145,6 +145,9 @@ BAD = {
     "nothing for a variable": lambda v: v[0].append(["Parallel", [None], [], []]),
     "too many inputs": lambda v: v[0].append(["Parallel", ["l4", "l4"], [], []]),
     "an unknown scope": lambda v: v[0].append(["SetScope", ["b0"], [0, "evil"], []]),
+    "a split that leaves the array": lambda v: first(v, "Split")[2].__setitem__(1, 1),
+    "a huge alignment": lambda v: v[0].append(["StorageAlign", ["b0"], [0, 0, 1 << 30, 0], []]),
+    "a huge offset": lambda v: v[0].append(["StorageAlign", ["b0"], [0, 0, 32, 1 << 30], []]),
     "an unknown thread": lambda v: v[0].append(["Bind", ["l4"], ["threadIdx.q"], []]),
 }
 

@@ -35,7 +35,7 @@ MAX_INSTRUCTIONS = 2000
 MAX_ARGUMENTS = 64
 MAX_NUMBER = 1 << 31
 MAX_STEP = 1024
-"""The largest value of an annotation or of a sampled choice: MetaSchedule's unroll steps and threads."""
+"""The largest value of an annotation, a sampled choice or an alignment: unroll steps, threads."""
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 _VARIABLE = re.compile(r"([blv])[0-9]{1,6}")
@@ -59,7 +59,9 @@ PRAGMAS = frozenset(("pragma_auto_unroll_max_step", "pragma_unroll_explicit"))
 # blocks (b), loops (l), places (p) or values (v), an empty list ([), whole numbers (i), the word
 # None (n), a quoted word (s); several letters are a choice, a star is any number of the last.  A
 # place is a loop or one of two marks that stand for none: taken for a loop, the marks end the
-# process.  Attributes: whole numbers and truth values (i), and what has a check of its own.
+# process.  Attributes: whole numbers and truth values (i), small ones (step), an unset truth
+# value (unset), and what has a check of its own.  Split's second says that the factors are not
+# to be guarded by a condition: where they do not divide the loop, it would leave the arrays.
 _FORMS: dict[str, tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]] = {
     "GetSBlock": ((), ("name", "function"), ("b",)),
     "GetLoops": (("b",), (), ("l*",)),
@@ -70,7 +72,7 @@ _FORMS: dict[str, tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]] = {
     "SamplePerfectTile": (("l",), ("i", "i"), ("v*",)),
     "SampleCategorical": ((), ("choices", "chances"), ("v",)),
     "SampleComputeLocation": (("b",), (), ("p",)),
-    "Split": (("l", "vin*"), ("i", "i"), ("l*",)),
+    "Split": (("l", "vin*"), ("i", "unset"), ("l*",)),
     "Fuse": (("l*",), ("i",), ("l",)),
     "Reorder": (("l*",), (), ()),
     "AddUnitLoop": (("bl",), (), ("l",)),
@@ -86,7 +88,7 @@ _FORMS: dict[str, tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]] = {
     "ReverseComputeInline": (("b",), (), ()),
     "DecomposeReduction": (("b", "l"), (), ("b",)),
     "RFactor": (("l",), ("i",), ("b",)),
-    "StorageAlign": (("b",), ("i", "i", "i", "i"), ()),
+    "StorageAlign": (("b",), ("i", "i", "step", "step"), ()),
     "SetScope": (("b",), ("i", "scope"), ()),
     "Annotate": (("bl", "vis"), ("annotation",), ()),
     "Unannotate": (("bl",), ("annotation",), ()),
@@ -242,6 +244,10 @@ def _is_input(value: Any, kinds: str, defined: dict[str, str]) -> bool:
 def _is_attribute(value: Any, kind: str) -> bool:
     if kind == "i":
         return isinstance(value, int) and -1 <= value <= MAX_NUMBER
+    if kind == "step":
+        return isinstance(value, int) and 0 <= value <= MAX_STEP
+    if kind == "unset":
+        return isinstance(value, int) and value == 0
     if kind == "choices":
         return _are_numbers(value) and all(isinstance(v, int) and 0 <= v <= MAX_STEP for v in value)
     if kind == "chances":
