@@ -132,3 +132,17 @@ def test_an_interrupt_during_the_imports_is_one_line(module):
     )
     done = subprocess.run([sys.executable, "-c", code, module], capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "tvmpass: interrupted\n")
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_closed_streams_are_no_failure_and_leave_their_numbers_taken(closed, tmp_path):
+    code = (
+        "import os, sys\n"
+        "from tvmpass.cli.failures import run\n"
+        "code = run(['--help'])\n"
+        "first = os.open(sys.argv[1], os.O_CREAT | os.O_WRONLY)\n"
+        "sys.exit(code if first > 2 else 99)\n"
+    )
+    words = f'exec "$0" -c "$1" "$2" {closed}'
+    done = subprocess.run(["sh", "-c", words, sys.executable, code, str(tmp_path / "f")], timeout=60)
+    assert done.returncode == 0

@@ -19,6 +19,7 @@ OK, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
 
 def run(arguments: Sequence[str]) -> int:
     """Run the command line and return the exit code; never raises."""
+    _open_closed_streams()
     real_stderr = sys.stderr
     try:
         from .group import tvmpass
@@ -37,6 +38,24 @@ def run(arguments: Sequence[str]) -> int:
         if line and code == FAILED and _debugging(arguments):
             traceback.print_exception(error, file=real_stderr)
         return code
+
+
+def _open_closed_streams() -> None:
+    """Open what was closed of stdin, stdout and stderr (``>&-``) on /dev/null.
+
+    Python has no stream for it then, and worse: the next file that is opened, a
+    record file say, would take its number, and whatever is printed below Python
+    would end up inside.
+    """
+    for descriptor in (0, 1, 2):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest free number: this one
+            os.set_inheritable(descriptor, True)
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
 
 
 def explain_failure(error: BaseException) -> tuple[str, int]:
