@@ -12,6 +12,7 @@ import pytest
 
 from tests.tune.rpc_farm import Farm, free_port
 from tvmpass.core.errors import UsageError
+from tvmpass.tune import rpc_server
 from tvmpass.tune.rpc_tracker import Tracker, TrackerError, parse_address
 
 
@@ -114,6 +115,14 @@ def test_a_server_serves_on_after_a_crash_and_leaves_nothing_behind(tmp_path, mo
         os.kill(server.pid, signal.SIGTERM)
         assert server.wait(20.0) == 0
         assert not list(tmp_path.glob("rpc-server-*"))
+
+
+@pytest.mark.parametrize(
+    "ports, end",
+    [([], 9200), (["--port", "9490"], 9600), (["--port", "9490", "--port-end", "9491"], 9491)],
+)
+def test_the_ports_to_try_follow_the_first(ports, end):
+    assert rpc_server._options(["--tracker", "b:1", "--key", "k", *ports]).port_end == end
 
 
 @pytest.mark.parametrize(

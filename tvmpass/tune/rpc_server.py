@@ -29,13 +29,15 @@ from pathlib import Path
 
 PAUSE_S = 0.2
 """Between a crash and serving again."""
+PORTS = 110
+"""How many ports to try: TVM's own number. Its fixed end, 9199, fails for a higher first port."""
 MEMORY_SHARE = 0.75
 _PR_SET_PDEATHSIG = 1
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Serve until Ctrl-C or SIGTERM, which end a running session too."""
-    options = _parser().parse_args(arguments)
+    options = _options(arguments)
     tracker, colon, port = options.tracker.rpartition(":")
     if not colon or not tracker or not port.isdigit():
         return _refuse(f"--tracker takes HOST:PORT, not {options.tracker!r}")
@@ -80,13 +82,20 @@ def main(arguments: list[str] | None = None) -> int:
     os._exit(0)  # the thread that listens cannot be ended otherwise
 
 
+def _options(arguments: list[str] | None) -> argparse.Namespace:
+    options = _parser().parse_args(arguments)
+    if options.port_end is None:
+        options.port_end = options.port + PORTS
+    return options
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="rpc_server", description=__doc__.splitlines()[0])
     parser.add_argument("--tracker", required=True, help="HOST:PORT of TVM's RPC tracker")
     parser.add_argument("--key", required=True, help="the kind of device, as --rpc-key names it")
     parser.add_argument("--host", default="0.0.0.0", help="address to listen on (default: all)")
     parser.add_argument("--port", type=int, default=9090, help="first port to try (default 9090)")
-    parser.add_argument("--port-end", type=int, default=9199, help="end of the ports to try")
+    parser.add_argument("--port-end", type=int, help=f"end of the ports to try (default: {PORTS} of them)")
     parser.add_argument("--custom-addr", help="address under which the tracker's clients reach this host")
     parser.add_argument(
         "--memory-gb",
