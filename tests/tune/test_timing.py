@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 from types import SimpleNamespace
 
 import pytest
 
-from tvmpass.tune.run_job import _side
+from tvmpass.tune.run_job import DEPTHS, _side
 from tvmpass.tune.timing import MAX_NUMBER, ROW_US, SCREENING, THOROUGH, Alternation, Plan, alternate
 
 
@@ -113,10 +114,12 @@ class Module:
 
     def __init__(self, name: str, run_us: float, journal: list):
         self.name, self.run_us, self.journal = name, run_us, journal
+        self.depths: list[int] = []
 
     def time_evaluator(self, symbol, device, number, repeat):
         def time(*_):
             self.journal.append(self.name)
+            self.depths.append(len(inspect.stack(0)))
             return SimpleNamespace(results=[self.run_us / 1e6] * repeat)
 
         return time
@@ -142,3 +145,11 @@ def test_a_badly_placed_copy_does_not_decide():
     assert 0.2 < found.wins < 0.8
     pairs = {frozenset(pair) for pair in zip(journal[-24::2], journal[-23::2])}
     assert len(pairs) >= 6  # each copy meets each of the other side
+
+
+def test_a_kernel_is_called_from_several_places_on_the_stack():
+    module = Module("a", 3.0, [])
+    side = _side([module], 0, None, SimpleNamespace(values=()))
+    for _ in range(2 * DEPTHS):
+        side(1, 1)
+    assert module.depths[:DEPTHS] == module.depths[DEPTHS:] and len(set(module.depths)) == DEPTHS
