@@ -69,6 +69,6 @@ def test_a_comparison_tells_records_apart(tuned):
 
 def test_a_build_says_how_many_records_it_used():
     made = Report("llvm:x", "m", "1", "1", records={"present": 5, "used": 2, "orphaned": 1})
-    assert _tuning(made) == "; 2 of 5 tuning records used, 1 for other devices or versions"
+    assert _tuning(made) == "; 2 of 5 tuning records used, 1 for other devices, thread counts or versions"
     made.records = {"present": 0, "used": 0, "orphaned": 0}
     assert _tuning(made) == ""

@@ -145,7 +145,8 @@ def _tuning(report) -> str:
         return ""
     from .tables import counted
 
-    orphans = f", {found['orphaned']} for other devices or versions" if found["orphaned"] else ""
+    orphaned = found["orphaned"]
+    orphans = f", {orphaned} for other devices, thread counts or versions" if orphaned else ""
     return f"; {found['used']} of {counted(found['present'], 'tuning record')} used{orphans}"
 
 

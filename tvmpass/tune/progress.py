@@ -92,8 +92,8 @@ class Teller:
 
     def _tell(self, kind: str, text: str, task: Task | None = None) -> None:
         self.interrupts.check()
-        if self.watcher is None:
-            return
+        if self.watcher is None or (kind == ALIVE and self.watcher is print):
+            return  # `print` cannot want an end, and nothing happened that is worth a line
         now = Progress(kind, text, self.elapsed_s)
         if self.measuring is not None:
             tasks, budget = self.measuring.tasks, self.measuring.budget
