@@ -157,3 +157,14 @@ def test_kernels_that_meet_belong_to_one_graph(tmp_path):
     groups = graph_groups(data)
     assert groups["g0-a"] == groups["g0-b"] == groups["g0-f"]
     assert len({groups["g0-a"], groups["g1-a"], groups["alone"]}) == 3
+
+
+def test_a_line_without_end_is_read_no_further_than_a_file_may_be(tmp_path, monkeypatch):
+    monkeypatch.setattr(dataset, "MAX_FILE_BYTES", 1 << 20)
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(b"{}\n")
+    with open(path, "r+b") as stream:
+        stream.truncate(4 << 20)  # a hole, read as zeros
+        stream.seek(0, 2)
+        stream.write(b"\n{}\n")
+    assert [number for number, _ in dataset.numbered_lines(path)] == [1, 2]

@@ -203,7 +203,7 @@ def numbered_lines(path: Path) -> Iterator[tuple[int, bytes]]:
             number += 1
             total += len(line)
             yield number, line
-            while len(line) > MAX_LINE_BYTES and not line.endswith(b"\n"):
+            while len(line) > MAX_LINE_BYTES and not line.endswith(b"\n") and total <= MAX_FILE_BYTES:
                 line = stream.readline(MAX_LINE_BYTES + 1)
                 total += len(line)
             if total > MAX_FILE_BYTES:
