@@ -65,7 +65,7 @@ def rules_from_file(path: str | Path) -> tuple[Rule, ...]:
         raise UsageError(f"--rules: no such file: {path}")
     try:
         namespace = runpy.run_path(str(path), run_name="tvmpass_rules")
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # other people's code
         raise TvmpassError(f"--rules {path}: {type(error).__name__}: {error}") from error
     if "RULES" not in namespace:
         raise UsageError(f"--rules {path}: the file defines no RULES")

@@ -151,6 +151,21 @@ def test_a_rules_file_that_fails_is_named(tmp_path):
         search(matmul(32, 64, 48), rule_files=[rules]).propose(1)
 
 
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ("while True: yield 'tile-matmul'", "more than 1000 recipes"),
+        ("raise SystemExit(3)", "SystemExit: 3"),
+        ("return [7, 'tile-matmul'] * 400", "must give recipe texts, not 7"),
+    ],
+)
+def test_a_rules_file_that_gives_too_much_or_leaves_is_named(tmp_path, body, said):
+    rules = tmp_path / "odd.py"
+    rules.write_text(f"RULES = ()\ndef recipes(kernel, target, options):\n    {body}\n")
+    with pytest.raises(TvmpassError, match=rf"odd\.py.*{said}"):
+        search(matmul(32, 64, 48), rule_files=[rules]).propose(1)
+
+
 class Traces:
     """Traces by number; the first two batches have some."""
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import click
 
 from .parameters import (
@@ -62,6 +64,9 @@ def convert(
     from .progress import stages
     from .quiet import tvm_silenced
 
+    for path in paths:
+        if not os.path.lexists(path):
+            raise click.UsageError(f"{path}: no such file or folder")
     wanted, config = shapes_of(shapes), config_of(settings)
     if threads is not None:
         config["tvmpass.threads"] = threads

@@ -57,7 +57,7 @@ class Budget:
         if minutes is None:
             minutes = DEFAULT_MINUTES
         if isinstance(minutes, bool) or not isinstance(minutes, (int, float)) or not 0 < minutes < 1e6:
-            raise UsageError(f"minutes={minutes!r}: expected a number above 0")
+            raise UsageError(f"minutes={minutes!r}: expected a number above 0 and below a million")
         return cls(None, float(minutes) * 60.0)
 
     @property

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import runpy
 from typing import Any
 
@@ -13,6 +14,9 @@ from tvmpass.core.kernels import Kernel
 from tvmpass.core.options import Options
 
 FUNCTION = "recipes"
+
+MAX_RECIPES = 1000
+"""Texts that one file may give for one kernel."""
 
 
 def recipes_of(path: str, kernel: Kernel, target: tvm.target.Target, options: Options) -> list[str]:
@@ -25,12 +29,15 @@ def recipes_of(path: str, kernel: Kernel, target: tvm.target.Target, options: Op
     if function is None:
         return []
     try:
-        found = list(function(kernel, target, options) or ())
-    except Exception as error:  # other people's code
+        found = list(itertools.islice(function(kernel, target, options) or (), MAX_RECIPES + 1))
+    except (Exception, SystemExit) as error:  # other people's code
         raise TvmpassError(f"--rules {path}: {FUNCTION}(): {type(error).__name__}: {error}") from error
+    if len(found) > MAX_RECIPES:
+        raise UsageError(f"--rules {path}: {FUNCTION}() gives more than {MAX_RECIPES} recipes for one kernel")
     texts = [str(item).strip() for item in found]
-    if not all(texts) or any(isinstance(item, (bytes, int, float)) for item in found):
-        raise UsageError(f"--rules {path}: {FUNCTION}() must give recipe texts, not {found!r:.80}")
+    odd = [i for i, t in zip(found, texts) if not t or isinstance(i, (bytes, int, float))]
+    if odd:
+        raise UsageError(f"--rules {path}: {FUNCTION}() must give recipe texts, not {odd[0]!r:.80}")
     return texts
 
 
@@ -38,7 +45,7 @@ def recipes_of(path: str, kernel: Kernel, target: tvm.target.Target, options: Op
 def _function(path: str) -> Any:
     try:
         namespace = runpy.run_path(path, run_name="tvmpass_rules")
-    except Exception as error:  # as above
+    except (Exception, SystemExit) as error:  # as above
         raise TvmpassError(f"--rules {path}: {type(error).__name__}: {error}") from error
     function = namespace.get(FUNCTION)
     if function is not None and not callable(function):

@@ -22,7 +22,7 @@ def outcome_text(document: dict[str, Any]) -> str:
     parts = [heading(document)]
     rows = kernel_rows([task for task in document["tasks"] if task["used"]])
     if rows:
-        columns = ("kernel", "kind", "calls", "share", "us untuned", "times as fast", "schedule")
+        columns = ("kernel", "kind", "calls", "of the gain", "us untuned", "times as fast", "schedule")
         parts += ["", table_text(columns, rows[:SHOWN], numbers=(2, 3, 4, 5))]
         if len(rows) > SHOWN:
             parts.append(f"... and {counted(len(rows) - SHOWN, 'kernel')} more")
