@@ -7,9 +7,9 @@ import pytest
 from tvm import relax, tirx
 
 import tvmpass
-from tests.tir_passes.cases import depthwise
+from tests.tir_passes.cases import depthwise, finite
 from tvmpass.compile.kernel_key import canonical_text
-from tvmpass.core.padding import FINITE_ATTR, padded_factors
+from tvmpass.core.padding import FINITE_ATTR
 from tvmpass.testing.graphs import graph
 
 SHAPE = ((1, 8, 6, 6),)
@@ -58,5 +58,5 @@ def test_one_call_with_infinity_counts_for_all():
 def test_a_kernel_that_knows_has_the_key_of_one_that_does_not():
     """Records are shared: a recipe that needs to know refuses where the kernel does not say so."""
     function = depthwise(1, 5, 6, 8, 3, pad=1)
-    known = function.with_attr(FINITE_ATTR, sorted(padded_factors(function)))
+    known = finite(function)
     assert canonical_text(function) == canonical_text(known)

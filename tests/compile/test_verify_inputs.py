@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.tir_passes.cases import conv, depthwise, matmul
+from tests.tir_passes.cases import conv, depthwise, finite, matmul
 from tvmpass.compile.verify_inputs import draw_parameters
-from tvmpass.core.padding import FINITE_ATTR, may_count, padded_factors
+from tvmpass.core.padding import may_count
 
 
 @pytest.mark.parametrize(
@@ -31,7 +31,7 @@ def drawn(function, kind):
 def test_special_values_spare_what_is_known_to_be_finite():
     function = depthwise(1, 5, 6, 8, 3, pad=1)
     assert not any(np.isfinite(array).all() for array in drawn(function, "special")[:3])
-    known = function.with_attr(FINITE_ATTR, sorted(padded_factors(function)))
+    known = finite(function)
     assert may_count(known) == []
     x, weight, bias, _ = drawn(known, "special")
     assert np.isfinite(weight).all() and not np.isfinite(x).all() and not np.isfinite(bias).all()

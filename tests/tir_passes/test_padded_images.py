@@ -18,6 +18,7 @@ from tests.tir_passes.cases import (
     compile_all,
     conv,
     depthwise,
+    finite,
     function,
     matmul,
     padded,
@@ -28,7 +29,6 @@ from tests.tir_passes.test_steps import refusal
 from tir_passes.recipes import apply_recipe, finish, recipes
 from tvmpass.core.decision import Refusal
 from tvmpass.core.kernels import classify
-from tvmpass.core.padding import FINITE_ATTR, padded_factors
 
 
 def few_rows(func):
@@ -41,11 +41,6 @@ def uncopied(func):
 
 def listed(func, step: str):
     return [r for r in recipes(classify(func), TARGET, OPTIONS) if step in str(r)]
-
-
-def finite(func):
-    """Return a kernel whose weights are known to be finite."""
-    return func.with_attr(FINITE_ATTR, sorted(padded_factors(func)))
 
 
 def half_depthwise():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import tvm_ffi
 
-from tests.tir_passes.cases import OPTIONS, TARGET, conv, depthwise, elementwise, matmul
+from tests.tir_passes.cases import OPTIONS, TARGET, conv, depthwise, elementwise, finite, matmul
 from tests.tune.workloads import LATENCY, measured, workload
 from tir_passes.recipes import apply_recipe, parse_recipe, recipes
 from tvmpass.core.decision import Refusal
@@ -208,7 +208,7 @@ def test_the_search_for_traces_ends_where_it_finds_nothing_better():
 
 
 def test_of_each_family_one_is_tried_early():
-    task = search(depthwise(1, 2, 14, 32, 5, pad=2))
+    task = search(finite(depthwise(1, 2, 14, 32, 5, pad=2)))
     early = [candidate.text for candidate in task.propose(6)]
     families = {family_of(text) for text in early}
     listed = recipes(classify(task.workload.function), TARGET, OPTIONS)
@@ -223,7 +223,7 @@ def test_of_each_family_one_is_tried_early():
 
 
 def test_a_family_that_did_well_is_followed():
-    task = search(depthwise(1, 2, 14, 32, 5, pad=2))
+    task = search(finite(depthwise(1, 2, 14, 32, 5, pad=2)))
     good = "inline-padding"
     for candidate in task.propose(6):
         made = apply_recipe(parse_recipe(candidate.text), task.workload.function, TARGET)
