@@ -5,14 +5,15 @@ from __future__ import annotations
 import click
 
 from .parameters import (
-    ConfigType,
-    RuleNames,
     all_rules,
     config_of,
+    config_option,
+    params_option,
     rules_option,
     shape_option,
     shapes_of,
     verbose_option,
+    without_option,
 )
 
 
@@ -26,14 +27,8 @@ from .parameters import (
     help="What to compile for: llvm is this CPU, cuda:sm_80,sm_90 NVIDIA devices of these architectures.",
 )
 @shape_option
-@click.option("--params", type=click.Path(), help="Parameters, where the model keeps them in a file apart.")
-@click.option(
-    "--config",
-    "settings",
-    type=ConfigType(),
-    multiple=True,
-    help="A config key, such as tvmpass.fusion=never. May be repeated; docs/options.md lists them.",
-)
+@params_option
+@config_option
 @click.option(
     "--opt-level",
     type=click.IntRange(0, 3),
@@ -41,7 +36,7 @@ from .parameters import (
     show_default=True,
     help="0 lowers only, 1 simplifies, 2 fuses and lays out, 3 recognises.",
 )
-@click.option("--without", type=RuleNames(), multiple=True, help="Rules to leave out, by name.")
+@without_option
 @rules_option
 @click.option(
     "--verify",

@@ -7,14 +7,15 @@ import os
 import click
 
 from .parameters import (
-    ConfigType,
-    RuleNames,
     config_of,
+    config_option,
     json_option,
+    params_option,
     rules_option,
     shape_option,
     shapes_of,
     verbose_option,
+    without_option,
     write_json,
 )
 from .printable import printable
@@ -32,11 +33,9 @@ from .tables import counted
 )
 @click.option("--threads", help="Threads they were measured with; all cores when not given.")
 @shape_option
-@click.option("--params", type=click.Path(), help="Parameters, where the model keeps them in a file apart.")
-@click.option(
-    "--config", "settings", type=ConfigType(), multiple=True, help="Config keys, as the tune was given them."
-)
-@click.option("--without", type=RuleNames(), multiple=True, help="Rules to leave out, as in the tune.")
+@params_option
+@config_option
+@without_option
 @rules_option
 @json_option
 @verbose_option

@@ -67,6 +67,28 @@ def shape_option(command: Callable) -> Callable:
     )(command)
 
 
+def params_option(command: Callable) -> Callable:
+    return click.option(
+        "--params", type=click.Path(), help="Parameters, where the model keeps them in a file apart."
+    )(command)
+
+
+def config_option(command: Callable) -> Callable:
+    return click.option(
+        "--config",
+        "settings",
+        type=ConfigType(),
+        multiple=True,
+        help="A config key, such as tvmpass.fusion=never. May be repeated; docs/options.md lists them.",
+    )(command)
+
+
+def without_option(command: Callable) -> Callable:
+    return click.option("--without", type=RuleNames(), multiple=True, help="Rules to leave out, by name.")(
+        command
+    )
+
+
 def rules_option(command: Callable) -> Callable:
     return click.option(
         "--rules",

@@ -5,14 +5,15 @@ from __future__ import annotations
 import click
 
 from .parameters import (
-    ConfigType,
-    RuleNames,
     config_of,
+    config_option,
     json_option,
+    params_option,
     rules_option,
     shape_option,
     shapes_of,
     verbose_option,
+    without_option,
     write_json,
 )
 
@@ -26,7 +27,7 @@ from .parameters import (
     help="What to tune for: llvm is this CPU, cuda:sm_90 an NVIDIA device (here, or at --rpc).",
 )
 @shape_option
-@click.option("--params", type=click.Path(), help="Parameters, where the model keeps them in a file apart.")
+@params_option
 @click.option("--trials", type=click.IntRange(1), help="Measure so many candidates, all tunes together.")
 @click.option(
     "--minutes",
@@ -41,17 +42,11 @@ from .parameters import (
 @click.option("--threads", help="Threads that the model will run with; all cores when not given.")
 @click.option("--rpc", metavar="HOST:PORT", help="Measure on the servers of this tracker.")
 @click.option("--rpc-key", metavar="KEY", help="Which of the tracker's servers.")
-@click.option(
-    "--config",
-    "settings",
-    type=ConfigType(),
-    multiple=True,
-    help="A config key, such as tvmpass.fusion=never. May be repeated; docs/options.md lists them.",
-)
+@config_option
 @click.option(
     "--opt-level", type=click.IntRange(0, 3), default=3, show_default=True, help="As for tvmpass build."
 )
-@click.option("--without", type=RuleNames(), multiple=True, help="Rules to leave out, by name.")
+@without_option
 @rules_option
 @click.option("--collect", is_flag=True, help="Also measure fusion alternatives, for tvmpass train.")
 @click.option("--html", type=click.Path(), help="Write a summary page that needs no network.")

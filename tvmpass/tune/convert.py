@@ -39,6 +39,7 @@ from .forkserver import Call, ForkServer
 from .log_lines import Log
 from .records import RecordFile
 from .work import Workload
+from .workload_file import target_text
 
 WORKLOADS, RECORDS = "database_workload.json", "database_tuning_record.json"
 MAX_WORKLOAD_BYTES = 1 << 25
@@ -208,7 +209,7 @@ def from_database(
             arguments = {
                 "module": line[1],
                 "records": records,
-                "target": json.dumps(_plain(target.export())),
+                "target": target_text(target),
                 "options": dataclasses.asdict(options),
                 "named": named,
             }
@@ -289,14 +290,3 @@ def _record(line: Any, workloads: int) -> tuple[int, list[Any]] | None:
     if isinstance(index, bool) or not isinstance(index, int) or not 0 <= index < workloads:
         return None
     return index, line[1][:3]
-
-
-def _plain(value: Any) -> Any:
-    """Return a value of TVM's containers as plain JSON values."""
-    if isinstance(value, (str, bool, int, float)) or value is None:
-        return value
-    if hasattr(value, "items"):
-        return {str(k): _plain(v) for k, v in value.items()}
-    if hasattr(value, "__iter__"):
-        return [_plain(v) for v in value]
-    return str(value)

@@ -8,7 +8,6 @@ same proposals.
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
@@ -21,6 +20,7 @@ from .forkserver import Call, ForkServer
 from .refit import SessionModel
 from .search import Measured
 from .work import Workload
+from .workload_file import target_text
 
 SECONDS = 60.0
 """Wall time after which a batch is given up."""
@@ -85,7 +85,7 @@ def request(
     beaten = best is None or best.ratio is None or best.ratio >= 1.0
     return {
         "function": tvm.ir.save_json(workload.function),
-        "target": json.dumps(_plain(workload.target.export())),
+        "target": target_text(workload.target),
         "options": vars(workload.options),
         "kind": workload.kind,
         "candidate0": [workload.candidate0.recipe, workload.candidate0.trace],
@@ -96,14 +96,3 @@ def request(
         "seed": seed,
         "model": model.to_json(),
     }
-
-
-def _plain(value: Any) -> Any:
-    """Return a value of TVM's containers as plain JSON values."""
-    if isinstance(value, (str, bool, int, float)) or value is None:
-        return value
-    if hasattr(value, "items"):
-        return {str(k): _plain(v) for k, v in value.items()}
-    if hasattr(value, "__iter__"):
-        return [_plain(v) for v in value]
-    return str(value)

@@ -34,11 +34,27 @@ class Unit:
         return tvm.transform.PassContext(opt_level=3, config=self.config)
 
 
+def target_text(target: tvm.target.Target) -> str:
+    """Return a target as JSON text."""
+    return json.dumps(_containers(target.export()))
+
+
+def _containers(value: Any) -> Any:
+    """Return a value of TVM's containers as plain JSON values."""
+    if isinstance(value, (str, bool, int, float)) or value is None:
+        return value
+    if hasattr(value, "items"):
+        return {str(k): _containers(v) for k, v in value.items()}
+    if hasattr(value, "__iter__"):
+        return [_containers(v) for v in value]
+    return str(value)
+
+
 def write_workload(workload: Workload, folder: Path) -> None:
     """Write what children need of ``workload`` into ``folder``."""
     document = {
         "function": tvm.ir.save_json(workload.function),
-        "target": str(workload.target),
+        "target": target_text(workload.target),
         "options": dataclasses.asdict(workload.options),
         "device_class": workload.device_class,
         "config": {key: _plain(value) for key, value in kernel_config(in_place=True).items()},

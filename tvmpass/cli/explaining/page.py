@@ -11,16 +11,9 @@ from . import words
 
 def page(document: dict[str, Any]) -> str:
     """Return the page: totals, rules, and tables of decisions and kernels to filter."""
-    import jinja2
+    from tvmpass.cli.pages import template
 
-    environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("tvmpass.cli.explaining", "."),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    return environment.get_template("report.html.j2").render(
+    return template("tvmpass.cli.explaining", "report.html.j2").render(
         model=document["model"],
         heading=words.heading(document),
         totals=words.totals(document),

@@ -9,18 +9,11 @@ from . import words
 
 def page(document: dict[str, Any]) -> str:
     """Return the page: the outcome, and a table of kernels to filter and sort."""
-    import jinja2
+    from tvmpass.cli.pages import template
 
-    environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("tvmpass.cli.tuning", "."),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
     tasks = document["tasks"]
     cost = sum(task["cost_us"] for task in tasks) or 1.0
-    return environment.get_template("summary.html.j2").render(
+    return template("tvmpass.cli.tuning", "summary.html.j2").render(
         model=document["model"],
         heading=words.heading(document),
         remarks=words.remarks(document),
