@@ -21,6 +21,16 @@ def lose(number: int) -> None:
         os.kill(os.getpid(), number)
 
 
+@pytest.fixture(autouse=True)
+def nothing_ignored():
+    """Undo what nohup, or a shell's ``&``, makes this process ignore."""
+    usual = {number: signal.SIG_DFL for number in ALL} | {signal.SIGINT: signal.default_int_handler}
+    before = {number: signal.signal(number, handler) for number, handler in usual.items()}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
 @pytest.mark.parametrize("number", ALL)
 def test_a_signal_raises_and_is_remembered(number):
     with Interrupts(ALL) as interrupts:
