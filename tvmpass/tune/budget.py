@@ -30,7 +30,7 @@ from tvmpass.core.options import Options
 from tvmpass.version import VERSION
 
 from .tasks import IMPROVED, ROUND, Screened, Task
-from .work import CANDIDATE, CANDIDATE0, Candidate, Measurement
+from .work import CANDIDATE, CANDIDATE0, Candidate, Measurement, ratio_of
 
 DEFAULT_MINUTES = 10.0
 SCREENED, TIME, END = "screened", "time", "end"
@@ -183,13 +183,6 @@ def screened_line(task: Task, candidate: Candidate, ratio: float) -> dict[str, A
 def time_line(model: str, seconds: float) -> dict[str, Any]:
     """Return the line that accounts for time spent on ``model`` beside its records."""
     return {"session": {"event": TIME, "model": model, "overhead_s": round(float(seconds), 3)}}
-
-
-def ratio_of(record: TuningRecord | Measurement) -> float | None:
-    """Return time over candidate 0's in the same alternation, None where it failed."""
-    if record.status != "ok" or not record.median_us or not record.candidate0_us:
-        return None
-    return record.median_us / record.candidate0_us
 
 
 def _measurement(record: TuningRecord) -> Measurement:

@@ -13,11 +13,11 @@ from collections.abc import Callable, Sequence
 
 from tvmpass.core.errors import TvmpassError
 
-from .budget import Budget, ratio_of, screened_line, time_line
+from .budget import Budget, screened_line, time_line
 from .records import RecordFile, entry_of
 from .result import BUDGET, EXHAUSTED
 from .tasks import IMPROVED, ROUND, Screened, Search, Task, choose
-from .work import Candidate, Job, Measurement, Runner
+from .work import Candidate, Job, Measurement, Runner, ratio_of
 
 BATCH = 8
 """Candidates handed to the runner at once, at least."""

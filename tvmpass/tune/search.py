@@ -28,7 +28,7 @@ from tvmpass.core.kernels import classify
 
 from .neighbours import neighbours
 from .refit import Comparison, SessionModel
-from .work import Candidate, Measurement, Workload
+from .work import Candidate, Measurement, Workload, ratio_of
 
 HOPELESS = 0.45
 """A recipe whose expected ratio is e to this times the best's waits until all else is tried."""
@@ -132,7 +132,7 @@ class TaskSearch:
         self._options.pop(text, None)
         if text == self.workload.candidate0.text:
             return
-        ratio = _ratio(measurement)
+        ratio = ratio_of(measurement)
         self._measured[text] = Measured(candidate, ratio)
         better = False
         if ratio is not None and ratio < self._best:
@@ -301,12 +301,6 @@ def family_of(recipe: str | None) -> str:
     if recipe is None:
         return ""
     return " ".join(step.partition("{")[0] for step in recipe.split())
-
-
-def _ratio(measurement: Measurement) -> float | None:
-    if measurement.status != "ok" or not measurement.median_us or not measurement.candidate0_us:
-        return None
-    return measurement.median_us / measurement.candidate0_us
 
 
 def _asked_for(rule_files: Sequence[str], workload: Workload) -> list[str]:

@@ -15,6 +15,7 @@ from typing import Any, Protocol
 import tvm
 from tvm import tirx
 
+from tvmpass.compile.records import TuningRecord
 from tvmpass.core.options import Options
 
 CANDIDATE0 = "candidate0"
@@ -89,6 +90,13 @@ class Measurement:
     checked: str = "reference"
     """What its numbers were compared with: the unscheduled kernel (``reference``), or
     ``candidate0`` where that would take too long."""
+
+
+def ratio_of(record: TuningRecord | Measurement) -> float | None:
+    """Return time over candidate 0's in the same alternation, None where it failed."""
+    if record.status != "ok" or not record.median_us or not record.candidate0_us:
+        return None
+    return record.median_us / record.candidate0_us
 
 
 class Runner(Protocol):
