@@ -93,6 +93,19 @@ def test_groups_that_differ_in_a_scalar_constant_do_not_share(target):
     assert len(kernels(lowered)) == 2
 
 
+@pytest.mark.parametrize(
+    "combine",
+    [R.multiply, R.add, lambda x, zero: R.multiply(zero, x), lambda x, zero: R.divide(zero, x)],
+    ids=["times", "plus", "zero-times", "zero-over"],
+)
+def test_the_number_zero_is_an_operand_where_arithmetic_keeps_nan(target, combine):
+    zero = relax.const(np.float32(0))
+    mod = graph(lambda x: combine(R.sqrt(x), zero), ((4,),))
+    x = np.float32([4, np.nan, np.inf, 1])
+    lowered = same(mod, target, [(0, 1)], x)
+    assert kernels(lowered) == ["fused"]
+
+
 def test_weights_are_parameters_so_that_layers_share(target):
     rng = np.random.default_rng(0)
     a, b = (relax.const(rng.standard_normal((4, 4)).astype("float32")) for _ in range(2))

@@ -24,6 +24,7 @@ from tvmpass.core.site import Candidate, FunctionView, GenericConst, op_name
 from tvmpass.core.source import make_span, origin
 
 from .legalize import legalize_map
+from .legalize_elementwise import zero_is_tensor
 
 GROUP_ATTR = "tvmpass.group"
 
@@ -115,8 +116,9 @@ def close_over(values: Sequence[tuple[relax.Var, Any]], name: str, attrs: dict[s
             for item in expr.fields:
                 collect(item)
         elif isinstance(expr, relax.Call):
+            immediates = op_name(expr) in SCALAR_OPERANDS and not zero_is_tensor(expr)
             for arg in expr.args:
-                collect(arg, op_name(expr) in SCALAR_OPERANDS)
+                collect(arg, immediates)
         elif isinstance(expr, relax.TupleGetItem):
             collect(expr.tuple_value)
 

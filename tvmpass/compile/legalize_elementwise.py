@@ -14,6 +14,7 @@ import numpy as np
 from tvm import relax, te, tirx
 
 from tvmpass.core.constants import constant_array
+from tvmpass.core.site import op_name
 
 Legalize = Callable[[relax.BlockBuilder, relax.Call], relax.Expr]
 
@@ -256,13 +257,24 @@ def _over_zero(bb, call, zero: float):
     )
 
 
+def zero_is_tensor(call) -> bool:
+    """Return True where a number 0 among the operands must stay a tensor.
+
+    TVM would fold sums, products and quotients with an immediate 0 as if NaN,
+    infinities and -0.0 were not.
+    """
+    name = op_name(call)
+    if name not in ("relax.add", "relax.multiply", "relax.divide") or not is_float(call.ty.dtype):
+        return False
+    zeros = [x is not None and x.ndim == 0 and x.item() == 0 for x in map(constant_array, call.args)]
+    return zeros[0] if name == "relax.divide" else any(zeros)
+
+
 def _with_zero(name: str, stock: Legalize) -> Legalize:
-    """Pass the number 0 as a tensor: TVM would fold it as if NaN and -0.0 were not."""
     combine = {"add": tirx.Add, "multiply": tirx.Mul, "divide": tirx.Div}[name]
 
     def legalize(bb, call):
-        zeros = [x is not None and x.ndim == 0 and x.item() == 0 for x in map(constant_array, call.args)]
-        if not is_float(call.ty.dtype) or not (zeros[0] if name == "divide" else any(zeros)):
+        if not zero_is_tensor(call):
             return stock(bb, call)
         return bb.call_te(
             lambda a, b: broadcast(combine, a, b, name=f"T_{name}"), *call.args, primfunc_name_hint=name
