@@ -18,6 +18,8 @@ PACKAGES = [
     "tvmpass.core.analysis",
     "tvmpass.cost",
     "tvmpass.frontends",
+    "tvmpass.frontends.relay",
+    "tvmpass.frontends.relay.operators",
     "tvmpass.testing",
     "tvmpass.testing.cuda_emulator",
     "tvmpass.tune",
@@ -81,6 +83,7 @@ setup(
     package_data={
         "tvmpass": ["py.typed"],
         "tvmpass.cli.explaining": ["*.j2"],
+        "tvmpass.frontends.relay": ["schema.json"],
         "tvmpass.cli.tuning": ["*.j2"],
         "tvmpass.testing.cuda_emulator": ["shim/*.h", "runtime/*.h", "runtime/*.cc"],
         "tuning_logs": ["*.jsonl", "*.jsonl.gz", "*.json", "*.md"],

@@ -1,0 +1,49 @@
+"""The converter tables, one module per family of operators; `TABLE` is all of them."""
+
+from __future__ import annotations
+
+from ..table import merged
+from . import (
+    activation,
+    conv,
+    create,
+    dense,
+    elementwise,
+    image,
+    index,
+    norm,
+    order,
+    pad,
+    pool,
+    qnn,
+    random,
+    reduce,
+    sparse,
+    structural,
+    transform,
+    vision,
+)
+
+FAMILIES = (
+    structural,
+    elementwise,
+    reduce,
+    create,
+    random,
+    sparse,
+    transform,
+    index,
+    order,
+    image,
+    conv,
+    dense,
+    pool,
+    norm,
+    activation,
+    pad,
+    vision,
+    qnn,
+)
+
+TABLE = merged([family.TABLE for family in FAMILIES])
+"""Every operator that can be converted, by Relay name."""

@@ -1,0 +1,7 @@
+"""Activations and biases."""
+
+from __future__ import annotations
+
+from ..table import Table
+
+TABLE = Table()

@@ -1,0 +1,7 @@
+"""Matrix products."""
+
+from __future__ import annotations
+
+from ..table import Table
+
+TABLE = Table()

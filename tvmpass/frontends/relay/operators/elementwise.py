@@ -1,0 +1,7 @@
+"""Elementwise arithmetic, comparisons, logic and bits."""
+
+from __future__ import annotations
+
+from ..table import Table
+
+TABLE = Table()

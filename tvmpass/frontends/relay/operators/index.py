@@ -1,0 +1,7 @@
+"""Reading and writing by index tensors."""
+
+from __future__ import annotations
+
+from ..table import Table
+
+TABLE = Table()

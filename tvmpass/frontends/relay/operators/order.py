@@ -1,0 +1,7 @@
+"""Sorting, selection and scans."""
+
+from __future__ import annotations
+
+from ..table import Table
+
+TABLE = Table()

@@ -1,0 +1,7 @@
+"""Pooling: windows, global and adaptive."""
+
+from __future__ import annotations
+
+from ..table import Table
+
+TABLE = Table()

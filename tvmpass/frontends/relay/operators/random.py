@@ -1,0 +1,7 @@
+"""Random numbers: Relay's threefry generator, bit for bit."""
+
+from __future__ import annotations
+
+from ..table import Table
+
+TABLE = Table()

@@ -1,0 +1,7 @@
+"""Reductions along axes."""
+
+from __future__ import annotations
+
+from ..table import Table
+
+TABLE = Table()

@@ -1,0 +1,7 @@
+"""Sparse tensors."""
+
+from __future__ import annotations
+
+from ..table import Table
+
+TABLE = Table()
