@@ -130,8 +130,8 @@ def test_pickled_arrays_are_refused(built, tvmpass, tmp_path):
 def test_array_that_claims_more_than_it_holds_is_refused(tmp_path):
     import zipfile
 
-    from tvmpass.cli.arrays import read_npz
     from tvmpass.core.errors import TvmpassError
+    from tvmpass.core.npz import read_npz
 
     header = b"{'descr': '<f4', 'fortran_order': False, 'shape': (1000000, 1000000), }"
     header += b" " * (118 - len(header) - 1) + b"\n"

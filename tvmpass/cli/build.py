@@ -104,7 +104,7 @@ def _parameters(path: str | None):
     """Read parameters kept apart from the model, by name, from an .npz file."""
     if path is None:
         return None
-    from .arrays import read_npz
+    from tvmpass.core.npz import read_npz
 
     return read_npz(path)
 

@@ -46,8 +46,9 @@ def run(artifact, inputs, outputs, device, shapes, seed, timed, json_path, verbo
             check_writable(path)
     with tvm_silenced(verbose):
         import tvmpass
+        from tvmpass.core.npz import read_npz, write_npz
 
-        from .arrays import random_inputs, read_npz, write_npz
+        from .arrays import random_inputs
 
         library = tvmpass.load_artifact(artifact)
         device = _device_of(library, device)

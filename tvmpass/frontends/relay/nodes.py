@@ -57,6 +57,7 @@ class NodeGraph:
         self._nodes = document["nodes"]
         self._tensors = document.get("b64ndarrays", [])
         self._arrays: dict[int, np.ndarray] = {}
+        self._checked: dict[int, Node] = {}
         self._values: dict[int, Any] = {}
         self._open: set[int] = set()
         attrs = document.get("attrs")
@@ -74,6 +75,11 @@ class NodeGraph:
 
     def node(self, index: int) -> Node:
         """Return a node, its parts checked for their form."""
+        if index not in self._checked:
+            self._checked[index] = self._check(index)
+        return self._checked[index]
+
+    def _check(self, index: int) -> Node:
         raw = self._nodes[index]
         if not isinstance(raw, dict):
             raise self.error(index, "is no object")
