@@ -22,6 +22,7 @@ PACKAGES = [
     "tvmpass.frontends.relay.operators",
     "tvmpass.testing",
     "tvmpass.testing.cuda_emulator",
+    "tvmpass.testing.relay",
     "tvmpass.tune",
     "relay_passes",
     "relay_passes.fusion",
