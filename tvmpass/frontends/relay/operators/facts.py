@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from tvm import relax, tirx
 
 from ..table import CannotConvert
 
-Dim = int | tirx.Expr
+Dim = Any
 """A size: an int where it is known, else a symbolic expression."""
 
 
