@@ -127,19 +127,24 @@ def _in_order(scopes: Scopes, body: Expression) -> list[Expression]:
         open_nodes.add(node)
         stack.append((node, scopes.operands(node)))
 
-    enter(body)
+    def check(node: Expression, user: Expression) -> None:
+        if isinstance(node, Var) and node not in scopes.values and node not in scopes.params:
+            raise Misplaced(f"%{node.name} is used where it is not bound", user.place)
+
+    check(body, body)
+    if body not in scopes.params:
+        enter(body)
     while stack:
         node, operands = stack[-1]
         for operand in operands:
-            if operand in done:
+            if operand in done or operand in scopes.params:
                 continue
             if operand in open_nodes:
                 # Only a function may need itself, and only by its name.
                 if isinstance(scopes.resolved(operand), Function) and isinstance(operand, (Var, Function)):
                     continue
                 raise Misplaced(f"{_called(operand)} is used in its own value", node.place)
-            if isinstance(operand, Var) and operand not in scopes.values and operand not in scopes.params:
-                raise Misplaced(f"%{operand.name} is used where it is not bound", operand.place or node.place)
+            check(operand, node)
             enter(operand)
             break
         else:
@@ -158,13 +163,16 @@ def _called(node: Expression) -> str:
 
 def _assign(scopes: Scopes, order: list[Expression]) -> None:
     """Give each node its scope: users first, so that all uses of a node are known at its turn."""
-    uses: dict[Expression, Scope] = {order[-1]: scopes.root}
+    uses: dict[Expression, Scope] = {}
 
     def use(node: Expression, scope: Scope) -> None:
+        if node in scopes.params or node in scopes.owner:  # a function around its own name is owned already
+            return
         known = uses.get(node)
         uses[node] = scope if known is None else known.common(scope)
 
     entered = [scopes.root]
+    use(scopes.root.result, scopes.root)
     for node in reversed(order):
         scope = uses[node]
         scopes.owner[node] = scope
@@ -183,8 +191,7 @@ def _assign(scopes: Scopes, order: list[Expression]) -> None:
             use(node.otherwise, otherwise)
         else:
             for operand in scopes.operands(node):
-                if operand not in scopes.owner:  # else it is the function around this node
-                    use(operand, scope)
+                use(operand, scope)
     for scope in entered:
         scope.nodes.reverse()
 
