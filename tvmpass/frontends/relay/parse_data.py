@@ -8,13 +8,13 @@ from . import ast
 from .lexer import LOCAL, WORD
 
 if TYPE_CHECKING:
-    from .parser import Parser
+    from .parse_expressions import Expressions
 
 
 class DataTypes:
     """The data types of a program; their constructors become `ast.Unsupported`."""
 
-    def __init__(self, parser: Parser):
+    def __init__(self, parser: Expressions):
         self._parser = parser
         self._stream = parser.stream
         self._types = parser.types
@@ -31,6 +31,7 @@ class DataTypes:
         if name in self._names:
             raise stream.error(f"the data type {name} is defined twice", at)
         self._names.add(name)
+        self._types.known.add(name)
         self._types.parameters()
         if not external or stream.text == "{":
             stream.sequence("{", "}", lambda: self._constructor_definition(name))

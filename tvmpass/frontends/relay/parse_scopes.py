@@ -10,14 +10,16 @@ from __future__ import annotations
 
 import re
 
-from tvmpass.core.errors import nearest
-
 from . import ast
+from .errors import RelayError
 from .lexer import LOCAL
-from .parse_stream import Stream
+from .parse_stream import Stream, cut, suggestion
 
-_WHOLE = re.compile(r"[^\W\d]\w*(?:[./:-]\w+)*")
-_TAIL = re.compile(r"[./:-]\w+")
+_WHOLE = re.compile(r"[^\W\d]\w*(?:[./-]\w+|:[0-9]+)*")
+_TAIL = re.compile(r"[./-]\w+|:[0-9]+")
+
+_MAX_NAME = 1000
+"""Characters of a name."""
 
 _SUGGESTIONS = 2000
 """Names looked at for ``did you mean``."""
@@ -78,6 +80,8 @@ class Scopes:
         begin = stream.offset
         found = _WHOLE.match(stream.tokens.source, begin + 1)
         name = found.group() if found else stream.text[1:]
+        if len(name) > _MAX_NAME:
+            raise stream.error(f"the name %{cut(name)} is longer than {_MAX_NAME} characters")
         place = stream.tokens.place(begin, "%" + name)
         if len(name) == len(stream.text) - 1:
             stream.step()
@@ -96,7 +100,9 @@ class Scopes:
         if var is None:
             raise self._unknown(name)
         if self._open and self._open.get(var, -1) == self._functions:
-            raise stream.error(f"%{name} is used in its own value; only a function can refer to itself", at)
+            raise stream.error(
+                f"%{cut(name)} is used in its own value; only a function can refer to itself", at
+            )
         if len(name) == len(stream.text) - 1:
             stream.step()
         else:
@@ -108,18 +114,24 @@ class Scopes:
         stream = self._stream
         source, begin = stream.tokens.source, stream.offset + 1
         found, end = name, begin + len(name)
-        while (tail := _TAIL.match(source, end)) is not None:
+        while (tail := _TAIL.match(source, end)) is not None and tail.end() - begin <= _MAX_NAME:
             end = tail.end()
             if source[begin:end] in self._bound:
                 found = source[begin:end]
         if found != name and found.startswith(name + ".") and self._may_be_tuple(name):
-            raise stream.error(f"%{found} may be the variable of this name or an item of %{name}; rename one")
+            raise stream.error(
+                f"%{cut(found)} may be the variable of this name or an item of %{cut(name)}; rename one"
+            )
         return found
 
     def _may_be_tuple(self, name: str) -> bool:
         var = self._bound.get(name)
         return var is not None and not isinstance(var.type, ast.TensorType)
 
-    def _unknown(self, name: str):
-        known = [f"%{bound}" for bound in list(self._bound)[-_SUGGESTIONS:]]
-        return self._stream.error(f"there is no variable %{name} here{nearest(f'%{name}', known)}")
+    def names(self) -> list[str]:
+        """Return the names of variables in scope, to suggest one."""
+        return [f"%{bound}" for bound in list(self._bound)[-_SUGGESTIONS:]]
+
+    def _unknown(self, name: str) -> RelayError:
+        hint = suggestion(f"%{name}", self.names())
+        return self._stream.error(f"there is no variable %{cut(name)} here{hint}")

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from typing import TypeVar
 
 from tvmpass.core.errors import nearest
@@ -15,6 +14,9 @@ from .lexer import BAD, END, MARK, STRING, Tokens
 MAX_DEPTH = 100
 """How deep a program may nest.  At most six Python calls per level stay well
 below Python's own limit; printed programs nest a few levels deep, by scope."""
+
+_LONG = 60
+"""Messages show this much of a name; longer ones are compared with no others."""
 
 T = TypeVar("T")
 
@@ -65,7 +67,7 @@ class Stream:
     def expect(self, text: str, why: str = "") -> None:
         """Step over a token that must have this text."""
         if not self.take(text):
-            raise self.expected(f"'{text}'{why}")
+            raise self.expected(f"'{text}'{why}", (text,) if text.isalpha() else ())
 
     def expect_kind(self, kind: str, what: str) -> str:
         """Step over a token of a kind and return its text; ``what`` says what it should be."""
@@ -91,25 +93,18 @@ class Stream:
         """Return the error at a token, by default at the current one."""
         return self.tokens.error(self.tokens.offsets[self.at if at < 0 else at], message)
 
-    def expected(self, what: str, known: tuple[str, ...] = ()) -> RelayError:
-        """Return the error that the current token is not ``what``."""
-        return self.error(f"expected {what}, found {self.found()}{nearest(self.text, known)}")
+    def expected(self, what: str, known: Iterable[str] = ()) -> RelayError:
+        """Return the error that the current token is not ``what``; ``known`` are words to suggest."""
+        return self.error(f"expected {what}, found {self.found()}{suggestion(self.text, known)}")
 
     def found(self) -> str:
         """Return the current token as messages show it."""
         if self.kind == END:
             return "the end of the program"
-        shown = self.text if len(self.text) <= 40 else self.text[:37] + "..."
+        shown = cut(self.text)
         if self.kind == STRING:
             return f"the string {' '.join(shown.split())}"
         return f"'{shown}'" if self.kind == MARK else shown
-
-    @contextmanager
-    def nested(self) -> Iterator[None]:
-        """Parse one level deeper; too deep is an error."""
-        self.enter()
-        yield
-        self.leave()
 
     def enter(self) -> None:
         """Go one level deeper; too deep is an error."""
@@ -120,3 +115,13 @@ class Stream:
     def leave(self) -> None:
         """Go one level back."""
         self._depth -= 1
+
+
+def suggestion(name: str, known: Iterable[str]) -> str:
+    """Return ``; did you mean 'x'?`` for the closest known name, or nothing."""
+    return nearest(name, known) if len(name) <= _LONG else ""
+
+
+def cut(text: str) -> str:
+    """Return a text as messages show it."""
+    return text if len(text) <= _LONG else text[: _LONG - 3] + "..."

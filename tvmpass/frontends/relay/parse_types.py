@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import re
 
-from tvmpass.core.errors import nearest
-
 from . import ast
 from .lexer import META, NUMBER, WORD
-from .parse_stream import Stream
+from .parse_stream import Stream, cut, suggestion
 from .parse_values import Metadata, plain_number
 
 _NAMES = frozenset(
@@ -26,6 +24,8 @@ class Types:
         self._stream = stream
         self._metadata = metadata
         self._old = stream.tokens.version == "0.0.4"
+        self.known: set[str] = set()
+        """Type variables and data types met so far."""
 
     def parse(self) -> ast.Type | None:
         """Parse a type; None where it is left open (``_``)."""
@@ -50,9 +50,7 @@ class Types:
         elif is_dtype(stream.text):
             found = ast.TensorType((), _dtype(stream))
         else:
-            name = stream.step()
-            arguments = stream.sequence("[", "]", self.parse) if stream.text == "[" else ()
-            found = ast.NamedType(name, tuple(arguments))
+            found = self._named()
         stream.leave()
         return found
 
@@ -61,7 +59,20 @@ class Types:
         stream = self._stream
         if stream.text != "[":
             return []
-        return stream.sequence("[", "]", lambda: stream.expect_kind(WORD, "the name of a type variable"))
+        names = stream.sequence("[", "]", lambda: stream.expect_kind(WORD, "the name of a type variable"))
+        self.known.update(names)
+        return names
+
+    def _named(self) -> ast.Type:
+        """Parse a type by its name; one that is not known may be a dtype misspelt."""
+        stream = self._stream
+        if stream.text not in self.known:
+            hint = suggestion(stream.text, ("Tensor", *_NAMES))
+            if hint:
+                raise stream.error(f"there is no type {stream.text}{hint}")
+        name = stream.step()
+        arguments = stream.sequence("[", "]", self.parse) if stream.text == "[" else ()
+        return ast.NamedType(name, tuple(arguments))
 
     def _tuple(self) -> ast.Type | None:
         stream = self._stream
@@ -85,7 +96,7 @@ class Types:
         dims = stream.sequence("(", ")", self._dim) if stream.text == "(" else [self._dim()]
         stream.expect(",")
         if not is_dtype(stream.text):
-            raise stream.error(f"expected a dtype, found {stream.found()}{nearest(stream.text, _NAMES)}")
+            raise stream.expected("a dtype", _NAMES)
         dtype = _dtype(stream)
         stream.expect("]")
         return ast.TensorType(tuple(dims), dtype)
@@ -105,23 +116,24 @@ class Types:
         if stream.kind == META:
             # A variable or an expression over variables is a dim that is not known.
             value = self._metadata.take()
-            known = isinstance(value, int) and not isinstance(value, bool)
-            if known and value < 0:
+            if not isinstance(value, int) or isinstance(value, bool):
+                return None
+            if value < 0:
                 raise stream.error("a dim is not negative", at)
-            return value if known else None
+            return value
         if stream.kind != NUMBER:
             raise stream.expected("a dim: a number or ?")
-        dim = plain_number(stream)
-        if not isinstance(dim, int):
+        size = plain_number(stream)
+        if not isinstance(size, int):
             raise stream.error("a dim is an integer", at)
-        return dim
+        return size
 
     def _reference(self) -> ast.Type | None:
         stream = self._stream
         at = stream.at
         value = self._metadata.take()
         if not isinstance(value, ast.Type):
-            raise stream.error(f"{stream.tokens.texts[at]} is no type", at)
+            raise stream.error(f"{cut(stream.tokens.texts[at])} is no type", at)
         return value
 
 

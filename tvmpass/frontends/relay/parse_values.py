@@ -12,14 +12,18 @@ from . import ast
 from .errors import RelayError
 from .lexer import END, META, NUMBER, STRING, WORD
 from .nodes import NodeGraph
-from .parse_stream import Stream
+from .parse_stream import Stream, cut
 
 _NUMBER = re.compile(r"([0-9]+)(\.[0-9]*)?([eE][+-]?[0-9]+)?(?:([fi])([0-9]*))?")
 _SPECIAL = re.compile(r"(inf|nan)f([0-9]*)")
 _META = re.compile(r"meta\[\s*([^\]]*?)\s*\]\[\s*([0-9]{1,9})\s*\]")
 
-_INTEGERS = {"16": np.dtype("int16"), "32": np.dtype("int32"), "64": np.dtype("int64")}
-_FLOATS = {"16": np.dtype("float16"), "32": np.dtype("float32"), "64": np.dtype("float64")}
+_INTEGERS: dict[str, np.dtype] = {"16": np.dtype("int16"), "32": np.dtype("int32"), "64": np.dtype("int64")}
+_FLOATS: dict[str, np.dtype] = {
+    "16": np.dtype("float16"),
+    "32": np.dtype("float32"),
+    "64": np.dtype("float64"),
+}
 
 _WORDS = {"True": True, "False": False, "None": None, "nullptr": None}
 
@@ -41,10 +45,10 @@ class Metadata:
         at, text = stream.at, stream.text
         found = _META.fullmatch(text)
         if found is None:
-            raise stream.error(f"{text} is no reference: meta[TYPE][NUMBER] is")
+            raise stream.error(f"{cut(text)} is no reference: meta[TYPE][NUMBER] is")
         if stream.tokens.metadata is None:
             raise stream.error(
-                f"{text} has no metadata section; print the program with mod.astext(show_meta_data=True)"
+                f"{cut(text)} has no metadata section; print the program with mod.astext(show_meta_data=True)"
             )
         if self._decoded is None:
             where = f"{stream.tokens.where}: metadata section"
@@ -53,7 +57,7 @@ class Metadata:
         number = int(found.group(2))
         if number >= len(items):
             held = f"{len(items)} of this type" if items else "none of this type"
-            raise stream.error(f"{text} is not in the metadata section, which holds {held}")
+            raise stream.error(f"{cut(text)} is not in the metadata section, which holds {held}")
         stream.step()
         value = items[number]
         if isinstance(value, ast.Constant) and value.place is ast.NOWHERE:
@@ -81,10 +85,16 @@ def constant(stream: Stream, negative: bool = False) -> np.ndarray:
 
 
 def plain_number(stream: Stream, negative: bool = False) -> int | float:
-    """Parse a number and return it as a plain one; it may lack a dtype."""
+    """Parse a number and return it as a plain one; it may lack a dtype.
+
+    Relay prints every float attribute like a float32, doubles too: only
+    integers are held to the dtype they say.
+    """
     value, dtype = _parse(stream, negative)
-    if dtype is not None:
+    if isinstance(value, int) and dtype is not None:
         _scalar(stream, value, dtype)
+    elif math.isinf(value) and stream.kind == NUMBER:
+        raise _too_large(stream, _FLOATS["64"])
     stream.step()
     return value
 
@@ -119,7 +129,7 @@ def cast(stream: Stream) -> np.ndarray:
 
 def attributes(stream: Stream, metadata: Metadata, into: dict[str, Any]) -> None:
     """Parse one ``key=value`` into a dict."""
-    at, key = stream.at, stream.step()
+    at, key = stream.at, stream.expect_kind(WORD, "an attribute, name=value")
     if key in into:
         raise stream.error(f"attribute {key} is given twice", at)
     stream.expect("=")
@@ -166,13 +176,13 @@ def _parse(stream: Stream, negative: bool) -> tuple[int | float, np.dtype | None
         return -value if negative else value, _dtype(stream, _FLOATS, special.group(2))
     found = _NUMBER.fullmatch(text) if stream.kind != END else None
     if found is None:
-        raise stream.error(f"{_cut(text)} is not a number")
+        raise stream.error(f"{cut(text)} is not a number")
     whole, fraction, exponent, kind, bits = found.groups()
     if kind == "f" or (kind is None and (fraction or exponent)):
         number = float(whole + (fraction or "") + (exponent or ""))
         return -number if negative else number, _dtype(stream, _FLOATS, bits) if kind else None
     if fraction or exponent:
-        raise stream.error(f"{_cut(text)} is not an integer; a number with a fraction ends in f, f16 or f64")
+        raise stream.error(f"{cut(text)} is not an integer; a number with a fraction ends in f, f16 or f64")
     digits = whole.lstrip("0") or "0"
     if len(digits) > 19:
         raise _too_large(stream, _INTEGERS["64"])
@@ -184,7 +194,7 @@ def _parse(stream: Stream, negative: bool) -> tuple[int | float, np.dtype | None
 
 def _dtype(stream: Stream, known: dict[str, np.dtype], bits: str) -> np.dtype:
     if (bits or "32") not in known:
-        raise stream.error(f"{_cut(stream.text)} is no number: its width is one of {', '.join(known)}")
+        raise stream.error(f"{cut(stream.text)} is no number: its width is one of {', '.join(known)}")
     return known[bits or "32"]
 
 
@@ -205,8 +215,4 @@ def _scalar(stream: Stream, value: int | float, dtype: np.dtype) -> np.ndarray:
 
 
 def _too_large(stream: Stream, dtype: np.dtype) -> RelayError:
-    return stream.error(f"the number {_cut(stream.text)} does not fit {dtype}")
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= 40 else text[:37] + "..."
+    return stream.error(f"the number {cut(stream.text)} does not fit {dtype}")
