@@ -1,4 +1,4 @@
-"""Turn every failure into one line on stderr and a documented exit code.
+"""Turn every failure into one message on stderr and a documented exit code.
 
 0 the work was done, 1 it failed, 2 the command was used wrongly, 130 interrupted.
 """
@@ -15,6 +15,7 @@ import click
 from .printable import printable
 
 OK, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
+MOST_LINES = 60
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -34,7 +35,8 @@ def run(arguments: Sequence[str]) -> int:
     except BaseException as error:
         line, code = explain_failure(error)
         if line:
-            print(f"tvmpass: {printable(line)}", file=real_stderr)
+            shown = "\n".join(printable(part) for part in line.split("\n"))
+            print(f"tvmpass: {shown}", file=real_stderr)
         if line and code == FAILED and _debugging(arguments):
             traceback.print_exception(error, file=real_stderr)
         return code
@@ -59,7 +61,7 @@ def _open_closed_streams() -> None:
 
 
 def explain_failure(error: BaseException) -> tuple[str, int]:
-    """Return the one line and the exit code for an exception."""
+    """Return the message (one line, but for `TvmpassError.in_lines`) and the exit code for an exception."""
     if isinstance(error, SystemExit):
         # click ends the process itself where stdout was closed by its reader.
         return "", error.code if isinstance(error.code, int) else FAILED
@@ -85,7 +87,7 @@ def explain_failure(error: BaseException) -> tuple[str, int]:
     if isinstance(error, UsageError):
         return _one_line(str(error)), USAGE
     if isinstance(error, TvmpassError):
-        return _one_line(str(error)), FAILED
+        return _laid_out(str(error)) if error.in_lines else _one_line(str(error)), FAILED
     if isinstance(error, MemoryError):
         return "out of memory", FAILED
     if isinstance(error, OSError):
@@ -102,6 +104,13 @@ def _one_line(text: str) -> str:
     if len(joined) > 2000:
         joined = lines[-1][-1000:]
     return joined
+
+
+def _laid_out(text: str) -> str:
+    """Keep the lines of a message; of very many the first."""
+    lines = [line.rstrip()[:2000] for line in text.strip().split("\n") if line.strip()]
+    left = len(lines) - MOST_LINES
+    return "\n".join(lines[:MOST_LINES] + ([f"    ... and {left} lines more"] if left > 0 else []))
 
 
 def _debugging(arguments: Sequence[str]) -> bool:

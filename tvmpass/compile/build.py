@@ -30,24 +30,38 @@ from .target import describe_target, parse_target, required_features
 
 
 def load(model: Any, shapes: Mapping[str, Sequence[int | str]] | None = None, params: Any = None):
-    """Read a model file and return it as a Relax IRModule.
+    """Read a model and return it as a Relax IRModule.
 
-    ``model`` is the path of an ONNX file, or an ONNX ``ModelProto``; ``shapes``
-    fixes inputs, a word leaves a dim open: ``{"x": ("n", 3, 224, 224)}``.
+    ``model`` is the path of an ONNX file, of a Relay program (the text of
+    ``mod.astext()`` or the JSON of ``tvm.ir.save_json``), or of a Relax module
+    as JSON (``tvmpass convert``); or an ONNX ``ModelProto``, or Relay text itself.
+    ``shapes`` fixes inputs, a word leaves a dim open: ``{"x": ("n", 3, 224, 224)}``.
+    ``params`` gives parameters that Relay keeps apart: arrays by name, or the path
+    of a file of ``relay.save_param_dict`` or an ``.npz``; ONNX holds its own.
     Raises `UsageError` for a wrong shape or name, `TvmpassError` for a model
     that cannot be read or uses operators that are not supported.
     """
-    from tvmpass.frontends.onnx import load_onnx
+    from tvmpass.frontends import formats
 
-    if isinstance(model, (str, os.PathLike)):
-        suffix = Path(model).suffix.lower()
-        if suffix in (".relay", ".json", ".pt2"):
-            raise UsageError(f"{model}: reading {suffix} files is not available in this version; use ONNX")
-    if params is not None:
-        raise UsageError("params= belongs to model formats that keep parameters apart; ONNX holds its own")
-    mod = load_onnx(model, shapes)
-    if isinstance(model, (str, os.PathLike)):
-        mod["main"] = mod["main"].with_attr("tvmpass.model", Path(model).name)
+    kind = formats.model_format(model)
+    if kind == formats.TORCH:
+        raise UsageError(f"{model}: reading .pt2 files is not available in this version; use ONNX or Relay")
+    if kind in formats.RELAY_FORMATS:
+        from tvmpass.frontends.relay.load import load_relay
+
+        mod = load_relay(model, shapes, params)
+    elif kind == formats.RELAX_JSON:
+        from tvmpass.frontends.relax_json import load_relax
+
+        mod = load_relax(model, shapes, params)
+    else:
+        from tvmpass.frontends.onnx import load_onnx
+
+        if params is not None:
+            raise UsageError("params= belongs to formats that keep parameters apart; ONNX holds its own")
+        mod = load_onnx(model, shapes)
+    if isinstance(model, (str, os.PathLike)) and not formats.is_text(model):
+        mod.update_func(mod.get_global_var("main"), mod["main"].with_attr("tvmpass.model", Path(model).name))
     return mod
 
 

@@ -9,6 +9,9 @@ from collections.abc import Iterable
 class TvmpassError(RuntimeError):
     """The work failed: the model, the target or the machine (exit code 1)."""
 
+    in_lines = False
+    """Whether the message is laid out in several lines: an excerpt of a text, a list."""
+
 
 class UsageError(TvmpassError, ValueError):
     """The call itself is wrong: an unknown name, key or shape (exit code 2)."""

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 from collections.abc import Mapping, Sequence
 
 import onnx
 import tvm
-from tvm import relax
 
 from tvmpass.core.errors import TvmpassError
-from tvmpass.core.site import shape_of
 
 from .onnx_check import check_supported, check_types, check_valid
 from .onnx_convert import convert, one_line
@@ -21,9 +18,7 @@ from .onnx_fix import expanded_operators
 from .onnx_prepare import fold, freeze_inputs, name_nodes
 from .onnx_read import read_model
 from .onnx_shapes import Dim, fix_shapes, model_inputs
-
-MAX_ELEMENTS = 1 << 48
-"""A larger tensor fits no address space, and index arithmetic on it may overflow."""
+from .sizes import check_sizes
 
 
 def load_onnx(
@@ -57,23 +52,9 @@ def load_onnx(
     # A body may lead to operators that its own name did not show.
     check_supported(proto, where)
     mod = convert(fold(proto), fixed, where)
-    _check_sizes(mod["main"], where)
+    check_sizes(mod, where)
     main = mod["main"].with_attrs(
         {"tvmpass.inputs": json.dumps(inputs), "tvmpass.outputs": json.dumps(outputs)}
     )
     mod.update_func(mod.get_global_var("main"), main)
     return mod
-
-
-def _check_sizes(function: relax.Function, where: str) -> None:
-    """Raise `TvmpassError` for the first value that no machine could hold."""
-    bound = [binding.var for block in function.body.blocks for binding in block.bindings]
-    for var in (*function.params, *bound):
-        if not isinstance(var.ty, relax.TensorType):
-            continue
-        dims = [dim for dim in shape_of(var) or () if isinstance(dim, int)]
-        if 0 not in dims and math.prod(dims) > MAX_ELEMENTS:
-            shown = "x".join(str(dim) for dim in dims)
-            raise TvmpassError(
-                f"{where}: value {var.name!r} has {shown} elements, more than any memory holds"
-            )

@@ -13,6 +13,8 @@ class RelayError(TvmpassError):
     ``line`` and ``column`` count from 1, 0 where unknown.
     """
 
+    in_lines = True
+
     def __init__(self, message: str, line: int = 0, column: int = 0):
         super().__init__(message)
         self.line = line

@@ -208,7 +208,6 @@ class _Reader:
     def made_function(self, index: int) -> ast.Function:
         graph = self.graph
         params = [self.variable(item) for item in graph.items(graph.field(index, "params"))]
-        _rename_twins(params)
         attrs = graph.value(graph.field(index, "attrs")) if "attrs" in graph.node(index).attrs else None
         if not isinstance(attrs, dict | None):
             raise graph.error(index, "its attrs are no DictAttrs")
@@ -251,17 +250,3 @@ class _Reader:
                     index, f"{operator} has attributes {attrs.type_key}, which TVM 0.19 does not know for it"
                 )
         return older.upgraded(operator, attrs.fields)
-
-
-def _rename_twins(params: list[ast.Var]) -> None:
-    """Give parameters of one name different ones, as Relay's printer does: data, data1."""
-    taken = {param.name for param in params}
-    seen: set[str] = set()
-    for param in params:
-        if param.name in seen:
-            number = 1
-            while f"{param.name}{number}" in taken:
-                number += 1
-            param.name = f"{param.name}{number}"
-            taken.add(param.name)
-        seen.add(param.name)
