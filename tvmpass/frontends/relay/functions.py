@@ -166,8 +166,9 @@ class Functions:
         result = structured(function.result, lambda: next(declared)[1])
         types = [_returned(leaf) for leaf in flat(result)]
         returned = types[0] if len(types) == 1 else relax.TupleType(types)
-        variable = to.builder.add_func(relax.Function.create_empty(params, returned), name)
-        return variable, result
+        # The builder has one variable for equal functions; stubs of equal types must differ.
+        stub = relax.Function.create_empty(params, returned).with_attr("tvmpass.stub", name)
+        return to.builder.add_func(stub, name), result
 
     def _as_declared(self, item, ty: ast.TensorType):
         """Return a result of a recursive function in the type that its callers were told."""

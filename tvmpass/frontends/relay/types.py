@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import tvm
 from tvm import relax, tirx
 
 from .ast import FunctionType, NamedType, TensorType, TupleType, Type
@@ -135,16 +134,6 @@ def symbols(ty) -> list[tirx.Var]:
     """Return the symbolic variables in a tensor's type, each once."""
     if not isinstance(ty, relax.TensorType) or not isinstance(ty.shape, relax.ShapeExpr):
         return []
-    found: dict[Any, None] = {}
-    for dim in ty.shape.values:
-        if not isinstance(dim, tirx.IntImm):
-            found.update(dict.fromkeys(_vars(dim)))
-    return list(found)
-
-
-def _vars(dim) -> list[Any]:
-    found: list[Any] = []
-    tvm.tirx.stmt_functor.post_order_visit(
-        dim, lambda node: found.append(node) if isinstance(node, tirx.Var) else None
-    )
-    return found
+    if all(isinstance(dim, tirx.IntImm) for dim in ty.shape.values):
+        return []
+    return list(dict.fromkeys(relax.analysis.tir_vars_in_type(ty)))
