@@ -57,12 +57,15 @@ def build(
     Example:
       tvmpass build model.onnx -o model.so --shape x:1,3,224,224 --report model.json
       tvmpass build model.onnx -o model.so --shape x:1,3,224,224 --target cuda:sm_80,sm_90
+      tvmpass build net.relay -o net.so --params net.params
 
+    MODEL is an ONNX file, a Relay program (text or JSON) or a Relax module as JSON.
     A dimension given as a word stays open: --shape x:n,3,224,224 builds one
     library for every n.
     """
     from tvmpass.core.files import check_apart, check_writable
 
+    from .models import load_model
     from .progress import stages
     from .quiet import tvm_silenced
 
@@ -82,11 +85,11 @@ def build(
         with tvmpass.PassContext(opt_level=opt_level, config=config):
             rules = all_rules(rule_files)
             stage(f"reading {model}")
-            mod = tvmpass.load(model, shapes=wanted or None)
+            mod, unbound = load_model(model, wanted, params)
             library = tvmpass.build(
                 mod,
                 target=target,
-                params=_parameters(params),
+                params=unbound,
                 rules=rules,
                 without=tuple(name for group in without for name in group),
                 dump_ir=dump_ir,
@@ -98,15 +101,6 @@ def build(
         if report:
             _write_report(report, library.report)
         stage.done(_summary(library.report, output, report))
-
-
-def _parameters(path: str | None):
-    """Read parameters kept apart from the model, by name, from an .npz file."""
-    if path is None:
-        return None
-    from tvmpass.core.npz import read_npz
-
-    return read_npz(path)
 
 
 def _write_report(path: str, report) -> None:

@@ -7,6 +7,7 @@ import click
 from tvmpass.version import VERSION
 
 from .build import build
+from .convert import convert
 from .explain import explain
 from .logs import logs
 from .passes import passes
@@ -32,5 +33,5 @@ def tvmpass() -> None:
         click.echo(f"tvmpass: warning: {line}", err=True)
 
 
-for command in (build, run, passes, explain, tune, train, logs):
+for command in (build, run, passes, explain, tune, train, logs, convert):
     tvmpass.add_command(command)

@@ -96,18 +96,18 @@ def convert(
                 from tvmpass.tune.log_lines import read_logs
                 from tvmpass.tune.tasks import plan_tasks
 
-                from .build import _parameters
+                from .models import load_model
 
                 logs, problems = read_logs(paths)
                 stage(f"planning {model}")
-                mod = tvmpass.load(model, shapes=wanted or None)
+                mod, unbound = load_model(model, wanted, params)
                 added = [rule for path in rule_files for rule in catalogue.rules_from_file(path)]
                 tasks, _ = plan_tasks(
                     mod,
                     resolved,
                     options,
                     device_class(resolved, options.threads),
-                    params=_parameters(params),
+                    params=unbound,
                     rules=catalogue.check_unique((*catalogue.rules(), *added)),
                     without=tuple(name for group in without for name in group),
                 )

@@ -69,7 +69,9 @@ def shape_option(command: Callable) -> Callable:
 
 def params_option(command: Callable) -> Callable:
     return click.option(
-        "--params", type=click.Path(), help="Parameters, where the model keeps them in a file apart."
+        "--params",
+        type=click.Path(),
+        help="Parameters that the model keeps apart: a file of relay.save_param_dict, or an .npz.",
     )(command)
 
 

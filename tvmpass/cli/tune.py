@@ -90,11 +90,11 @@ def tune(
         from tvmpass.tune.session import TuneInterrupted
         from tvmpass.tune.session import tune as run
 
-        from .build import _parameters
+        from .models import load_model
 
         with Interrupts(ALL) as interrupts, tvmpass.PassContext(opt_level=opt_level, config=config):
             watch.say(f"reading {model}")
-            mod = tvmpass.load(model, shapes=wanted or None)
+            mod, unbound = load_model(model, wanted, params)
 
             def progress(now) -> None:
                 interrupts.check()
@@ -109,7 +109,7 @@ def tune(
                     minutes=minutes,
                     rpc=rpc,
                     rpc_key=rpc_key,
-                    params=_parameters(params),
+                    params=unbound,
                     rule_files=rule_files,
                     without=tuple(name for group in without for name in group),
                     collect=collect,
