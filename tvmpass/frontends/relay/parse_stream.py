@@ -53,9 +53,20 @@ class Stream:
         return "" if self.kind == END else self.tokens.texts[self.at + 1]
 
     def skip_to(self, offset: int) -> None:
-        """Go to the first token at or after an offset."""
+        """Go to the token after an offset, where the one before it must end."""
+        begin = self.at
         while self.kind != END and self.offset < offset:
             self.step()
+        if self.tokens.offsets[self.at - 1] + len(self.tokens.texts[self.at - 1]) > offset:
+            name = self.tokens.source[self.tokens.offsets[begin] : offset]
+            raise self.error(
+                f"expected an operator after {cut(name)}, found {cut(self._rest(offset))}", begin
+            )
+
+    def _rest(self, offset: int) -> str:
+        return self.tokens.source[
+            offset : self.tokens.offsets[self.at - 1] + len(self.tokens.texts[self.at - 1])
+        ]
 
     def take(self, text: str) -> bool:
         """Step over a token if it has this text; say whether."""

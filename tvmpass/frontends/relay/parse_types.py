@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+from difflib import get_close_matches
 
 from . import ast
 from .lexer import META, NUMBER, WORD
-from .parse_stream import Stream, cut, suggestion
+from .parse_stream import Stream, cut
 from .parse_values import Metadata, plain_number
 
 _NAMES = frozenset(
@@ -14,6 +15,10 @@ _NAMES = frozenset(
     + ["float8_e4m3fn", "float8_e5m2", "e4m3_float8", "e5m2_float8"]
     + [f"{kind}{bits}" for kind in ("int", "uint") for bits in (1, 2, 4, 8, 16, 32, 64)]
 )
+_LONGEST = max(map(len, _NAMES))
+_ALIKE = 0.8
+"""From here on an unknown type is a dtype misspelt, not a data type."""
+
 _VECTOR = re.compile(r"(\w+)x[0-9]{1,5}")
 
 
@@ -66,10 +71,10 @@ class Types:
     def _named(self) -> ast.Type:
         """Parse a type by its name; one that is not known may be a dtype misspelt."""
         stream = self._stream
-        if stream.text not in self.known:
-            hint = suggestion(stream.text, ("Tensor", *_NAMES))
-            if hint:
-                raise stream.error(f"there is no type {stream.text}{hint}")
+        if stream.text not in self.known and len(stream.text) <= _LONGEST:
+            near = get_close_matches(stream.text, ("Tensor", *_NAMES), 1, _ALIKE)
+            if near:
+                raise stream.error(f"there is no type {stream.text}; did you mean {near[0]!r}?")
         name = stream.step()
         arguments = stream.sequence("[", "]", self.parse) if stream.text == "[" else ()
         return ast.NamedType(name, tuple(arguments))

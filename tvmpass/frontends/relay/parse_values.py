@@ -204,14 +204,11 @@ def _scalar(stream: Stream, value: int | float, dtype: np.dtype) -> np.ndarray:
         if not isinstance(value, int) or not limits.min <= value <= limits.max:
             raise _too_large(stream, dtype)
         return np.array(value, dtype)
+    finite = math.isfinite(value)
+    if (not finite and stream.kind == NUMBER) or (finite and abs(value) > float(np.finfo(dtype).max)):
+        raise _too_large(stream, dtype)
     # Relay rounds to float32 first: float16 is made from that.
-    if math.isinf(value) and stream.kind == NUMBER:
-        raise _too_large(stream, dtype)
-    with np.errstate(over="ignore"):
-        made = np.array(value, "float64" if dtype.itemsize == 8 else "float32").astype(dtype)
-    if np.isinf(made) and not math.isinf(value):
-        raise _too_large(stream, dtype)
-    return made
+    return np.array(value, "float64" if dtype.itemsize == 8 else "float32").astype(dtype)
 
 
 def _too_large(stream: Stream, dtype: np.dtype) -> RelayError:
