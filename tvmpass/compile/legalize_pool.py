@@ -1,7 +1,8 @@
-"""Max pooling that keeps NaN and infinities.
+"""Pooling: maxima keep NaN and infinities, averages of integers keep their dtype.
 
-TVM's own starts at the smallest finite number, which it gives for a window of
-negative infinities, and loses a NaN that a later element meets.
+TVM's own maximum starts at the smallest finite number, which it gives for a window
+of negative infinities, and loses a NaN that a later element meets.  Its average of
+int32 is int64, which contradicts the operator's type.
 """
 
 from __future__ import annotations
@@ -65,6 +66,36 @@ def _max_pool(nan: bool, name: str) -> Legalize:
     return legalize
 
 
+def _whole_average(rank: int) -> Legalize:
+    """Average integers in their own dtype, truncating; floats are left to TVM."""
+    pool = (topi.nn.pool1d, topi.nn.pool2d, topi.nn.pool3d)[rank - 1]
+
+    def legalize(bb, call):
+        attrs, dtype = call.attrs, str(call.ty.dtype)
+        if not dtype.startswith(("int", "uint")) or attrs.out_layout != attrs.layout:
+            return None
+
+        def average(x):
+            made = pool(
+                x,
+                kernel=attrs.pool_size,
+                stride=attrs.strides,
+                dilation=attrs.dilation,
+                padding=attrs.padding,
+                pool_type="avg",
+                ceil_mode=attrs.ceil_mode,
+                layout=attrs.layout,
+                count_include_pad=attrs.count_include_pad,
+            )
+            return topi.cast(made, dtype)
+
+        return bb.call_te(average, call.args[0], primfunc_name_hint=f"avg_pool{rank}d")
+
+    return legalize
+
+
 def poolings(nan: bool) -> dict[str, Legalize]:
-    """Return the legalisations of max pooling; without ``nan`` a NaN may be lost."""
-    return {f"relax.nn.max_pool{rank}d": _max_pool(nan, f"max_pool{rank}d") for rank in (1, 2, 3)}
+    """Return the legalisations of pooling; without ``nan`` a maximum may lose NaN."""
+    ranks = (1, 2, 3)
+    largest = {f"relax.nn.max_pool{rank}d": _max_pool(nan, f"max_pool{rank}d") for rank in ranks}
+    return largest | {f"relax.nn.avg_pool{rank}d": _whole_average(rank) for rank in ranks}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
-from ..table import Table
+from ..table import merged
+from . import qnn_arithmetic, qnn_contractions, qnn_lookup, qnn_quantize
 
-TABLE = Table()
+TABLE = merged([qnn_quantize.TABLE, qnn_contractions.TABLE, qnn_arithmetic.TABLE, qnn_lookup.TABLE])
