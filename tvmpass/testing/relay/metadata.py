@@ -159,18 +159,13 @@ def _json(value: Any, indent: str) -> str:
     """Write JSON with the line breaks of TVM: lists of numbers and single entries on one line."""
     inner = indent + "  "
     if isinstance(value, list):
-        flat = not value or isinstance(value[0], int)
         parts = [_json(item, inner) for item in value]
-        return (
-            f"[{', '.join(parts)}]" if flat else f"[\n{inner}" + f", \n{inner}".join(parts) + f"\n{indent}]"
-        )
+        if not value or isinstance(value[0], int):
+            return f"[{', '.join(parts)}]"
+        return f"[\n{inner}" + f", \n{inner}".join(parts) + f"\n{indent}]"
     if isinstance(value, dict):
         parts = [f"{json.dumps(key)}: {_json(item, inner)}" for key, item in value.items()]
-        if (
-            len(parts) == 1
-            and not isinstance(next(iter(value.values())), (list, dict))
-            and "type_key" not in value
-        ):
+        if len(parts) == 1 and "type_key" not in value and isinstance(next(iter(value.values())), str):
             return "{" + parts[0] + "}"
         return f"{{\n{inner}" + f", \n{inner}".join(parts) + f"\n{indent}}}"
     return json.dumps(value)

@@ -16,7 +16,7 @@ import numpy as np
 from tvmpass.frontends.relay import ast
 
 DIGITS = {"float16": 11, "float32": 24, "float64": 53}
-LIMIT = 64.0
+LIMIT = 512.0
 """No floating-point value of a program may be larger, so that errors stay small."""
 
 INEXACT = -1
