@@ -6,6 +6,7 @@
     scripts/accept.py main-job C --item legal_zero_size
     scripts/accept.py cuda                the points of the CUDA target
     scripts/accept.py tune                the points of tuning
+    scripts/accept.py relay               the points of Relay programs
 
 Each item (a model, a graph, a case) is run in a process of its own and kept as
 a file under results/; an item that was done on the same commit is not done
@@ -21,10 +22,10 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from scripts.acceptance import cuda, main_job, tune  # noqa: E402
+from scripts.acceptance import cuda, main_job, relay, tune  # noqa: E402
 from scripts.acceptance.bench import Bench  # noqa: E402
 
-SUITES = {"main-job": main_job.POINTS, "cuda": cuda.POINTS, "tune": tune.POINTS}
+SUITES = {"main-job": main_job.POINTS, "cuda": cuda.POINTS, "tune": tune.POINTS, "relay": relay.POINTS}
 
 
 def main() -> int:
