@@ -75,7 +75,8 @@ def sliced(emit: Emitter, x: Any, taken: dict[int, Slice]) -> Any:
     if not taken:
         return x
     made: list[Dim] = list(shape)
-    axes, begins, ends, steps = [], [], [], []
+    axes, begins, steps = [], [], []
+    ends: list[Dim] = []
     for axis, part in sorted(taken.items()):
         length = shape[axis]
         if isinstance(length, int):
@@ -83,11 +84,12 @@ def sliced(emit: Emitter, x: Any, taken: dict[int, Slice]) -> Any:
             made[axis] = part.count(length)
             # In a bound -1 is the last element: "before the first" is said by -1 - length.
             end = end if end >= 0 else -1 - length
+            ends.append(end)
         else:
-            begin, end = _symbolic(part)
+            begin, far = _symbolic(part)
+            ends.append(length if far is None else far)
         axes.append(axis)
         begins.append(begin)
-        ends.append(end if isinstance(end, int) or isinstance(length, int) else length)
         steps.append(part.step)
     if is_empty(made):
         return emit(op.zeros(as_shape(made), dtype_of(x)))
@@ -200,24 +202,23 @@ def _runtime_set(emit: Emitter, x: Any, value: Any, bounds: Sequence[Any]) -> An
     steps = numbers(emit, bounds[2], "strides") if len(bounds) > 2 else []
     if any(step < 1 for step in steps):
         raise CannotConvert("negative strides with bounds that are computed when the program runs")
-    given = [
-        int(dim) if isinstance(dim, int) else None for dim in (shape_of(bound)[0] for bound in bounds[:2])
-    ]
-    if None in given:
+    given = [dim for dim in (shape_of(bound)[0] for bound in bounds[:2]) if isinstance(dim, int)]
+    if len(given) != 2:
         raise CannotConvert("the number of bounds is not known")
 
     def kernel(data, source, begin, end):
         def compute(*index):
             hit, place = [], []
             for axis, (i, extent) in enumerate(zip(index, data.shape)):
-                step = steps[axis] if axis < len(steps) else 1
+                step = tirx.const(steps[axis] if axis < len(steps) else 1, "int64")
                 first, last = tirx.const(0, "int64"), tirx.Cast("int64", extent)
                 if axis < given[0]:
                     first = _from_end(tirx.Cast("int64", begin[axis]), extent)
                 if axis < given[1]:
                     last = _from_end(tirx.Cast("int64", end[axis]), extent)
-                far = tirx.Cast("int64", i) - first
-                hit.append(tirx.all(far >= 0, i < last, tirx.EQ(tirx.truncmod(far, step), 0)))
+                at = tirx.Cast("int64", i)
+                far = at - first
+                hit.append(tirx.all(far >= 0, at < last, tirx.truncmod(far, step).equal(0)))
                 top = tirx.Cast("int64", source.shape[axis]) - 1
                 place.append(tirx.max(tirx.min(tirx.truncdiv(far, step), top), 0))
             return te.if_then_else(tirx.all(*hit), source(*place), data(*index))
