@@ -8,6 +8,7 @@ from typing import Any
 
 from tvmpass.core.errors import nearest
 
+from . import older
 from .ast import Place
 from .table import CannotConvert, Value, defaults, schema
 
@@ -32,11 +33,11 @@ def check_call(name: str, args: Sequence[Value], attrs: Mapping[str, Any]) -> No
     operator = schema()["operators"].get(name)
     if operator is None:
         return
-    takes = operator["args"]
+    takes = older.ARGUMENTS.get(name, operator["args"])
     if len(args) != len(takes):
         words = f"{len(takes)} ({', '.join(takes)})" if takes else "none"
         raise CannotConvert(f"takes {words} arguments, {len(args)} given")
-    known = defaults(name)
+    known = {**defaults(name), **older.FIELDS.get(operator["attrs"], {}), **older.UNDECLARED.get(name, {})}
     for attribute in attrs:
         if attribute not in known:
             has = ", ".join(known) or "none"

@@ -43,6 +43,15 @@ FIELDS: dict[str, dict[str, str]] = {
 }
 """Fields that 0.19 no longer has, by attribute type."""
 
+ARGUMENTS: dict[str, list[str]] = {
+    "dyn.strided_slice": ["data", "begin", "end", "strides"],
+    "scatter": ["data", "indices", "updates"],
+}
+"""The arguments of operators that 0.19 declares otherwise than it calls them, or no longer has."""
+
+UNDECLARED: dict[str, dict[str, str]] = {"dyn.expand_dims": {"num_newaxis": "int"}}
+"""Attributes that 0.19 gives calls of an operator without saying so in its registration."""
+
 _CHANGED: tuple[tuple[str, str, tuple[int, int], str], ...] = (
     ("relay.attrs.TopkAttrs", "k", (0, 7), "int"),
     ("relay.attrs.NonMaximumSuppressionAttrs", "max_output_size", (0, 7), "int"),
