@@ -83,9 +83,7 @@ class _Reader:
         """Return the functions at these nodes, and make all that they hold."""
         for name, index in nodes.items():
             if self.graph.node(index).type_key != "relay.Function":
-                raise self.graph.error(
-                    index, f"@{name} is no Relay function; this format is read for Relay only"
-                )
+                raise self.graph.error(index, f"@{name} is no function of Relay")
         order = self.order(list(nodes.values()))
         # A let that is nothing but the body of another belongs to that one's chain.
         links = {self.operands[index][-1] for index in order if self.is_let(index)}
