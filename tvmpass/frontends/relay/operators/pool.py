@@ -150,9 +150,17 @@ def _adapted(emit: Emitter, x, layout: str, axes: list[int], sizes: list, wanted
     return emit.te(partial(_bins, axes, wanted, kind), x, name=f"adaptive_{kind}_pool{rank}d")
 
 
-def _larger(a, b):
-    """Return the larger of two, NaN where either is NaN."""
-    return tirx.Select(tirx.any(a >= b, a != a), a, b)
+def largest(dtype: str):
+    """Return the TE reducer of maxima: NaN where any element is NaN, -inf of nothing."""
+    if not is_float(dtype):
+        return te.comm_reducer(te.max, te.min_value, name="largest")
+    infinity = tirx.const(math.inf, dtype)
+
+    def larger(a, b):
+        # No number but NaN fails to be at most infinity; a NaN in b is chosen by "not greater".
+        return tirx.Select(tirx.LE(a, infinity), tirx.Select(tirx.GT(a, b), a, b), a)
+
+    return te.comm_reducer(larger, lambda _: -infinity, name="largest")
 
 
 def _bins(axes: list[int], wanted: list, kind: str, x: te.Tensor) -> te.Tensor:
@@ -167,13 +175,7 @@ def _bins(axes: list[int], wanted: list, kind: str, x: te.Tensor) -> te.Tensor:
             first = tirx.floordiv(index[axis] * size, out)
             yield axis, first, tirx.floordiv((index[axis] + 1) * size + out - 1, out) - first
 
-    if kind == "max":
-        lowest = te.min_value(x.dtype)
-        if is_float(str(x.dtype)):
-            lowest = tirx.const(float("-inf"), x.dtype)
-        reducer = te.comm_reducer(_larger, lambda dtype: lowest, name="larger")
-    else:
-        reducer = te.sum
+    reducer = largest(str(x.dtype)) if kind == "max" else te.sum
 
     def reduced(*index):
         place, steps = list(index), []
