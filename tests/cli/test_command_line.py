@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-COMMANDS = ["build", "run", "passes", "explain", "tune", "train"]
+COMMANDS = ["build", "run", "passes", "explain", "tune", "train", "convert"]
 
 
 def test_help_does_not_import_tvm():
