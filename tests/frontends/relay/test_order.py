@@ -51,7 +51,8 @@ def test_topk(dtype):
     x = data((4, 6), dtype)
     fall, rise = stable_order(x, 1, False), stable_order(x, 0, True)
     check(
-        """let %a = topk(%x, k=3, dtype="int32"); let %b = topk(%x, k=-1, axis=0, is_ascend=True, dtype="int64");
+        """let %a = topk(%x, k=3, dtype="int32");
+        let %b = topk(%x, k=-1, axis=0, is_ascend=True, dtype="int64");
         (%a.0, %a.1, %b.0, %b.1, topk(%x, k=1, ret_type="values"),
         topk(%x, k=2, axis=0, ret_type="indices", is_ascend=True, dtype="int32"))""",
         {"x": x},

@@ -87,7 +87,8 @@ def test_slices_of_unknown_sizes():
     x = floats(5, 4)
     text = """def @main(%x: Tensor[(?, 4), float32]) {
       (strided_slice(%x, begin=[1, 1], end=[2147483647, 3], strides=[1, 1]),
-       strided_slice(%x, begin=[0], end=[-1], strides=[2]), strided_slice(%x, begin=[-2], end=[2147483647], strides=[1]),
+       strided_slice(%x, begin=[0], end=[-1], strides=[2]),
+       strided_slice(%x, begin=[-2], end=[2147483647], strides=[1]),
        slice_like(%x, %x))
     }"""
     for one, other in zip(run(text, x), [x[1:, 1:3], x[:-1:2], x[-2:], x]):
@@ -129,7 +130,9 @@ def test_strided_set_backwards():
     expected[4:1:-1] = value[:3]
     body = "strided_set(%x, %v, stack((4,)), stack((1,)), stack((-1,)))"
     check(body, {"x": x, "v": value}, expected)
-    refused("strided_set(%x, %v, stack((0,)), stack((6,)), stack((1,)))", {"x": x, "v": value[:4]}, "6 elements")
+    refused(
+        "strided_set(%x, %v, stack((0,)), stack((6,)), stack((1,)))", {"x": x, "v": value[:4]}, "6 elements"
+    )
 
 
 def test_sliding_window():
@@ -200,9 +203,7 @@ def test_layouts_that_are_refused():
 def test_auto_scheduler_layouts():
     x = floats(8, 6)
     split = x.reshape(2, 4, 3, 2).transpose(0, 2, 1, 3)
-    check(
-        'auto_scheduler_layout_transform(%x, src_layout="8a6b", dst_layout="2a3b4a2b")', {"x": x}, split
-    )
+    check('auto_scheduler_layout_transform(%x, src_layout="8a6b", dst_layout="2a3b4a2b")', {"x": x}, split)
     refused(
         'auto_scheduler_layout_transform(%x, src_layout="8a6b", dst_layout="2a3b2a2b")', {"x": x}, "not split"
     )

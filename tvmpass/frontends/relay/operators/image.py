@@ -55,6 +55,8 @@ class Resize:
         mode, rounding = str(attrs.coordinate_transformation_mode), attrs.get("rounding_method") or ""
         if method is None or mode not in _MODES or rounding not in _ROUNDINGS:
             raise CannotConvert(f"method {attrs.method!r}, mode {mode!r}, rounding {rounding!r}")
+        if mode == "align_corners" and 1 in size:
+            raise CannotConvert("the corners of one element are not aligned: Relay divides by 0")
         if mode == "tf_crop_and_resize" and len(roi or ()) != 2 * len(size):
             raise CannotConvert(f"mode {mode} with a region of {len(roi or ())} numbers")
         return cls(
@@ -191,13 +193,13 @@ def _nearest(emit: Emitter, x: Any, how: Resize) -> Any:
 
 def coordinates(size: int, length: int, how: Resize, axis: int) -> np.ndarray:
     """Return where in the source each of ``size`` results lies along a spatial axis (float32)."""
-    one, half = np.float32(1), np.float32(0.5)
+    half = np.float32(0.5)
     at = np.arange(size).astype(np.float32)
     scale = np.float32(length / size)
     if how.mode == "half_pixel":
         return (at + half) * scale - half
     if how.mode == "align_corners":
-        return np.float32((length - 1) / (size - 1)) * at if size > 1 else at * 0
+        return np.float32((length - 1) / (size - 1)) * at
     if how.mode == "asymmetric":
         return scale * at
     if how.mode == "pytorch_half_pixel":
@@ -208,7 +210,7 @@ def coordinates(size: int, length: int, how: Resize, axis: int) -> np.ndarray:
     last = np.float32(length - 1)
     if size > 1:
         return begin * last + at * (end - begin) * last / np.float32(size - 1)
-    return np.full(size, half * (begin + end) * last * one, np.float32)
+    return np.full(size, half * (begin + end) * last, np.float32)
 
 
 def closest(at: np.ndarray, size: int, length: int, how: Resize) -> np.ndarray:
