@@ -5,6 +5,7 @@ from __future__ import annotations
 from tvmpass.core.errors import TvmpassError
 
 _WIDTH = 120
+_LONGEST = 500
 
 
 class RelayError(TvmpassError):
@@ -24,10 +25,16 @@ class RelayError(TvmpassError):
 def located(where: str, source: str | None, line: int, column: int, message: str) -> RelayError:
     """Return the error ``where:line:column: message`` with the line and a caret under the column."""
     head = where + (f":{line}" if line else "") + (f":{column}" if line and column else "")
-    text = f"{head}: {message}"
+    text = f"{head}: {bounded(message)}"
     if source is not None and line and column:
         text += "\n" + excerpt(source, line, column)
     return RelayError(text, line, column)
+
+
+def bounded(message: str) -> str:
+    """Return a message with no line longer than a reader can use: names and types can be endless."""
+    cut = (line if len(line) <= _LONGEST else line[: _LONGEST - 3] + "..." for line in message.split("\n"))
+    return "\n".join(cut)
 
 
 def excerpt(source: str, line: int, column: int) -> str:
