@@ -22,6 +22,7 @@ from tvmpass.core.site import dtype_of, shape_of
 from tvmpass.version import VERSION
 
 from .artifact import Artifact, InputInfo, Metadata
+from .branches import outline_branches
 from .codegen import compile_model, kernel_context
 from .compile_cache import CompileCache
 from .exact_floats import guard_module
@@ -149,9 +150,8 @@ def compile_vm(mod, target: tvm.target.Target):
     """Compile a module of scheduled kernels to a VM executable."""
     try:
         with kernel_context():
-            return tvm.compile(
-                guard_module(mod), target, relax_pipeline=relax.pipeline.default_build_pipeline()
-            )
+            pipeline = relax.pipeline.default_build_pipeline()
+            return tvm.compile(outline_branches(guard_module(mod)), target, relax_pipeline=pipeline)
     except Exception as error:  # TVM raises several classes
         raise TvmpassError(f"code generation failed: {last_line(error)}") from error
 

@@ -26,6 +26,7 @@ from tvmpass.core.errors import TvmpassError, last_line
 from tvmpass.core.site import op_name
 from tvmpass.version import VERSION
 
+from .branches import outline_branches
 from .compile_cache import CompileCache
 from .exact_floats import GUARD_VERSION, guard
 
@@ -83,7 +84,7 @@ def compile_model(
     }
     renamed = _rename(mod, symbols)
     with target:
-        lowered = relax.pipeline.default_build_pipeline()(renamed)
+        lowered = relax.pipeline.default_build_pipeline()(outline_branches(renamed))
     builder = relax.ExecBuilder()
     constants = dict(dict(lowered.attrs or {}).get("const_name_to_constant", {}))
     kernels = vm_build._filter_tir(vm_build._vmcodegen(builder, lowered, "bytecode"))

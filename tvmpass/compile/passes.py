@@ -16,6 +16,7 @@ from tvmpass.core.options import Options
 from tvmpass.core.report import Ledger
 from tvmpass.core.rule import Rule
 
+from .branches import outline_branches
 from .codegen import NO_STORAGE_REWRITE, kernel_context, may_go_in_place
 from .exact_floats import guard_module
 from .latency import Latency
@@ -48,7 +49,7 @@ def pipeline(target: Any = None, *, rules: Sequence[Rule] | None = None, without
         job = Job(resolved, options, active, ledger, verifier)
         with usual_tvm_passes():
             scheduled = _safe_for_stock_lowering(run_pipeline(mod, job), job)
-            return relax.pipeline.default_build_pipeline()(guard_module(scheduled))
+            return relax.pipeline.default_build_pipeline()(outline_branches(guard_module(scheduled)))
 
     return tvm.transform.module_pass(run, opt_level=0, name="tvmpass")
 

@@ -28,6 +28,7 @@ from tvmpass.core.rule import Rule
 from tvmpass.core.site import FunctionView, op_name
 from tvmpass.core.source import origin
 
+from .branches import outline_branches
 from .canonical import canonicalize
 from .finite_factors import mark_finite
 from .grouping import GROUP_ATTR, PACKED_ATTR, emit_groups, lower, not_emitted
@@ -151,7 +152,8 @@ def run_pipeline(mod, job: Job):
         [r for r in proposal_rules if r.plans == plan] for plan in ("layout", "fusion", "packing")
     )
 
-    mod = job.stage("canonical", mod, canonicalize)
+    # A branch as a function of its own is simplified, fused and scheduled like any other.
+    mod = job.stage("canonical", mod, lambda m: canonicalize(outline_branches(m)))
     mod = job.stage("simplify", mod, lambda m: simplify(m, simplify_rules, job.sites, job.verifier))
     if layout_rules:
         mod = job.stage("layout", mod, lambda m: plan_layout(m, layout_rules, job))

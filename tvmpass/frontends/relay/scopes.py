@@ -59,6 +59,7 @@ class Scopes:
     params: dict[Var, Function] = field(default_factory=dict)
     bodies: dict[Function, Scope] = field(default_factory=dict)
     branches: dict[If, tuple[Scope, Scope]] = field(default_factory=dict)
+    _resolved: dict[Expression, Expression] = field(default_factory=dict)
 
     def operands(self, node: Expression) -> Iterator[Expression]:
         """Yield what the node reads; a let variable reads its value."""
@@ -71,16 +72,19 @@ class Scopes:
             yield from node.children()
 
     def resolved(self, node: Expression) -> Expression:
-        """Return the node itself behind let variables and lets."""
-        seen: set[Expression] = set()
-        while node not in seen:
-            seen.add(node)
+        """Return the node itself behind let variables and lets; a chain is walked once."""
+        path: dict[Expression, None] = {}
+        while node not in path and node not in self._resolved:
             if isinstance(node, Let):
+                path[node] = None
                 node = node.body
             elif isinstance(node, Var) and node in self.values:
+                path[node] = None
                 node = self.values[node]
             else:
                 break
+        node = self._resolved.get(node, node)
+        self._resolved.update(dict.fromkeys(path, node))
         return node
 
     def inside(self, function: Function) -> Iterator[Expression]:
