@@ -7,7 +7,7 @@ tuple of values or a `Closure`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,7 +19,7 @@ from . import attributes, numpy_elementwise, numpy_movement, numpy_networks, num
 from .numpy_table import TABLE
 from .steps import Step, run
 
-__all__ = ["OPERATORS", "Closure", "interpret"]
+__all__ = ["OPERATORS", "Closure", "interpret", "type_of", "types_of"]
 
 OPERATORS = frozenset(TABLE)
 """The operators that can be run."""
@@ -57,20 +57,33 @@ def interpret(
     module: ast.Module,
     inputs: Sequence[Any],
     name: str = "main",
-    types: dict[ast.Expression, ast.Type] | None = None,
+    observe: Callable[[ast.Expression, Any], None] | None = None,
 ) -> Any:
     """Call a global function; return an array or a tuple of values.
 
-    Into ``types`` goes the type of every value that was computed.
+    ``observe`` is told every value that is computed, with its node.
     """
     with np.errstate(all="ignore"):
-        return run(_Interpreter(module, types).call(Closure(module.functions[name], None), list(inputs)))
+        return run(_Interpreter(module, observe).call(Closure(module.functions[name], None), list(inputs)))
+
+
+def types_of(module: ast.Module, inputs: Sequence[Any]) -> dict[ast.Expression, ast.Type]:
+    """Return the types of the values that a run computes; a branch not taken has none."""
+    types: dict[ast.Expression, ast.Type] = {}
+
+    def note(node: ast.Expression, value: Any) -> None:
+        kind = type_of(value)
+        if kind is not None:
+            types.setdefault(node, kind)
+
+    interpret(module, inputs, observe=note)
+    return types
 
 
 class _Interpreter:
-    def __init__(self, module: ast.Module, types: dict[ast.Expression, ast.Type] | None):
+    def __init__(self, module: ast.Module, observe: Callable[[ast.Expression, Any], None] | None):
         self._module = module
-        self._types = types
+        self._observe = observe
 
     def call(self, closure: Closure, arguments: list[Any]) -> Step:
         """Run a function's body in a frame of its own."""
@@ -79,7 +92,7 @@ class _Interpreter:
             raise TypeError(f"{len(arguments)} arguments for {len(function.params)} parameters")
         frame = Frame(closure.frame, dict(zip(function.params, arguments)))
         for param, argument in frame.variables.items():
-            self._note(param, argument)
+            self._show(param, argument)
         return (yield self._value(function.body, frame))
 
     def _value(self, node: ast.Expression, frame: Frame) -> Step:
@@ -87,14 +100,12 @@ class _Interpreter:
             return frame.values[node]
         value = yield self._computed(node, frame)
         frame.values[node] = value
-        self._note(node, value)
+        self._show(node, value)
         return value
 
-    def _note(self, node: ast.Expression, value: Any) -> None:
-        if self._types is not None and node not in self._types:
-            found = type_of(value)
-            if found is not None:
-                self._types[node] = found
+    def _show(self, node: ast.Expression, value: Any) -> None:
+        if self._observe is not None:
+            self._observe(node, value)
 
     def _values(self, nodes: Sequence[ast.Expression], frame: Frame) -> Step:
         values = []
@@ -127,7 +138,7 @@ class _Interpreter:
     def _lets(self, node: ast.Let, frame: Frame) -> Step:
         for variable, value in node.bindings:
             frame.variables[variable] = yield self._value(value, frame)
-            self._note(variable, frame.variables[variable])
+            self._show(variable, frame.variables[variable])
         return (yield self._value(node.body, frame))
 
     def _call(self, node: ast.Call, frame: Frame) -> Step:

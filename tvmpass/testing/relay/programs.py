@@ -31,19 +31,7 @@ FAMILIES: tuple[tuple[Maker, ...], ...] = (
     random_quantized.MAKERS,
 )
 SUMMED = ("float32", "int32", "int64", "float64")
-INPUTS = (
-    "float32",
-    "float32",
-    "float32",
-    "int32",
-    "float32",
-    "int8",
-    "float16",
-    "bool",
-    "int64",
-    "uint8",
-    "float64",
-)
+INPUTS = (*["float32"] * 5, *["int32"] * 2, "int8", "float16", "bool", "int64", "uint8", "float64")
 DEEPEST = 3
 TRIES = 6
 MOST_RESULTS = 6

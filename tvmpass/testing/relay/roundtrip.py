@@ -1,0 +1,146 @@
+"""Bring random programs around: tree, text, tree, Relax, outputs; against the interpreter."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import tvm
+from hypothesis import HealthCheck, Phase, given, seed, settings
+from hypothesis.strategies import SearchStrategy
+from tvm import relax
+
+import tvmpass
+from tvmpass.compile.branches import outline_branches
+from tvmpass.frontends.relay import ast
+from tvmpass.frontends.relay.convert import convert
+from tvmpass.frontends.relay.parser import parse
+
+from .interpreter import interpret
+from .printer import print_module
+from .programs import Program
+
+RELATIVE = 2e-5
+"""Float results may differ by this much of the largest value of the output."""
+
+PLAIN = "plain"
+"""The level that stands for TVM's own default build of the converted module."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a program gave: ``problem`` is empty where all agrees.
+
+    ``cancelled`` says that a result agrees only by the measure of the largest
+    value on the way to it: large values were subtracted.
+    """
+
+    problem: str = ""
+    cancelled: bool = False
+
+
+def sample(strategy: SearchStrategy[Program], count: int, start: int) -> list[Program]:
+    """Draw ``count`` programs that are all different, the same ones for the same ``start``."""
+    found: dict[str, Program] = {}
+    while len(found) < count:
+        _draw(strategy, count, start + len(found), found)
+    return list(found.values())[:count]
+
+
+def _draw(strategy: SearchStrategy[Program], count: int, start: int, found: dict[str, Program]) -> None:
+    @seed(start)
+    @settings(
+        max_examples=count,
+        database=None,
+        phases=[Phase.generate],
+        deadline=None,
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(strategy)
+    def keep(program: Program) -> None:
+        found.setdefault(print_module(program.module), program)
+
+    keep()
+
+
+def reread(program: Program, comments: bool = True) -> tuple[ast.Module, str]:
+    """Return the program that the parser makes of its text, and what is wrong with it."""
+    text = print_module(program.module, program.types if comments else None)
+    module = parse(text, "random.relay")
+    plain = print_module(program.module)
+    return module, "" if print_module(module) == plain else f"the text reads as another program:\n{text}"
+
+
+def outcome(program: Program, module: ast.Module, level: int | str, start: int) -> Outcome:
+    """Convert and run ``module``, which should be ``program``, on random inputs; compare."""
+    inputs = program.inputs(start)
+    largest = 1.0
+
+    def note(_: ast.Expression, value: Any) -> None:
+        nonlocal largest
+        for array in leaves(value):
+            if array.dtype.kind == "f" and array.size:
+                largest = max(largest, float(np.abs(array).max()))
+
+    wanted = leaves(interpret(program.module, inputs, observe=note))
+    found = execute(convert(module), inputs, level)
+    problem = difference(wanted, found)
+    if problem and not difference(wanted, found, largest):
+        return Outcome(cancelled=True)
+    return Outcome(problem)
+
+
+def execute(module: tvm.IRModule, inputs: Sequence[np.ndarray], level: int | str) -> list[np.ndarray]:
+    """Build a converted module at a level (or `PLAIN`), run it on inputs in their order."""
+    if level == PLAIN:
+        target = tvm.target.Target({"kind": "llvm"})
+        built = tvm.compile(outline_branches(module), target=target, relax_pipeline="default")
+        result = relax.VirtualMachine(built, tvm.cpu())["main"](*map(tvm.runtime.tensor, inputs))
+        return [np.asarray(tensor.numpy()) for tensor in _tensors(result)]
+    names = [param.name for param in module["main"].params]
+    with tvmpass.PassContext(opt_level=level):
+        library = tvmpass.build(module, target="llvm")
+    return list(library.run(dict(zip(names, inputs))))
+
+
+def _tensors(value: Any) -> list[Any]:
+    if isinstance(value, tvm.runtime.Tensor):
+        return [value]
+    return [tensor for item in value for tensor in _tensors(item)]
+
+
+def leaves(value: Any) -> list[np.ndarray]:
+    """Return the arrays of nested tuples, in order; functions are left out."""
+    if isinstance(value, tuple):
+        return [leaf for item in value for leaf in leaves(item)]
+    return [value] if isinstance(value, np.ndarray) else []
+
+
+def difference(wanted: Sequence[np.ndarray], found: Sequence[np.ndarray], largest: float = 0.0) -> str:
+    """Say how outputs differ; empty where they agree.
+
+    Integers and truths must be equal, floats within `RELATIVE` of the largest
+    value of the output, or of ``largest``.
+    """
+    if len(wanted) != len(found):
+        return f"{len(found)} outputs, not {len(wanted)}"
+    for place, (right, got) in enumerate(zip(wanted, found)):
+        if (right.shape, right.dtype) != (got.shape, got.dtype):
+            kinds = f"{got.shape} {got.dtype}, not {right.shape} {right.dtype}"
+            return f"output {place} is {kinds}"
+        if right.dtype.kind != "f":
+            if not np.array_equal(right, got):
+                return f"output {place}: {np.sum(right != got)} of {right.size} integers differ"
+        elif not _close(right, got, largest):
+            worst = np.abs(right.astype("float64") - got).max()
+            return f"output {place} differs by {worst:.3g}, its largest value is {np.abs(right).max():.3g}"
+    return ""
+
+
+def _close(right: np.ndarray, found: np.ndarray, largest: float) -> bool:
+    finite = np.isfinite(right)
+    scale = max(1.0, largest, float(np.abs(right[finite]).max(initial=0)))
+    exact = RELATIVE if right.dtype != np.float16 else 2.0**-10
+    return np.allclose(found, right, rtol=0, atol=exact * scale, equal_nan=True)
