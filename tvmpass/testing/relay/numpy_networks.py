@@ -13,14 +13,17 @@ from .numpy_table import Attributes, operator
 
 @operator("nn.dense")
 def dense(attrs: Attributes, x, weight):
-    return _wide(x, attrs.out_dtype) @ _wide(weight, attrs.out_dtype).T
+    # Both are read in the result's dtype, which is that of the first operand.
+    dtype = attrs.out_dtype or x.dtype
+    return x.astype(dtype) @ weight.astype(dtype).T
 
 
 @operator("nn.matmul")
 def matmul(attrs: Attributes, a, b):
     a = np.swapaxes(a, -1, -2) if attrs.transpose_a else a
     b = np.swapaxes(b, -1, -2) if attrs.transpose_b else b
-    return _wide(a, attrs.out_dtype) @ _wide(b, attrs.out_dtype)
+    dtype = attrs.out_dtype or a.dtype
+    return a.astype(dtype) @ b.astype(dtype)
 
 
 operator("nn.batch_matmul")(matmul)
@@ -29,10 +32,6 @@ operator("nn.batch_matmul")(matmul)
 @operator("nn.bias_add")
 def bias_add(attrs: Attributes, x, bias):
     return x + along(bias, x.ndim, attrs.axis)
-
-
-def _wide(x: np.ndarray, dtype: str | None) -> np.ndarray:
-    return x.astype(dtype) if dtype else x
 
 
 # -- convolutions: brought to channels first, one window at a time
