@@ -267,7 +267,8 @@ def test_the_text_of_one_function_is_a_program():
 
 
 def test_a_parameter_may_say_its_device():
-    text = "def @main(%x {virtual_device=None}: float32, virtual_device=None) { %x }"
+    device = "virtual_device=meta[VirtualDevice][0]"
+    text = f"def @main(%x {{{device}}}: float32, {device}) {{ %x }}"
     function = program(text).functions["main"]
     assert function.params[0].type == ast.TensorType((), "float32")
     assert function.attrs == {}
@@ -327,6 +328,8 @@ F32 = ast.TensorType((), "float32")
         ("float32", F32),
         ("bool", ast.TensorType((), "bool")),
         ("uint1", ast.TensorType((), "bool")),
+        ("int", ast.TensorType((), "int32")),
+        ("Tensor[(2), float]", ast.TensorType((2,), "float32")),
         ("bfloat16", ast.TensorType((), "bfloat16")),
         ("int8x4", ast.TensorType((), "int8x4")),
         ("Tensor[(), float32]", F32),
@@ -459,7 +462,7 @@ def test_data_types_are_read_into_unsupported_nodes():
     tree = shown(module.functions["main"].body)
     assert tree.startswith("!match over an algebraic data type (ADT)(")
     assert "!Cons of the algebraic data type (ADT) List(x, !Nil of" in tree
-    assert tree.endswith("exp(hd), a)")
+    assert "; exp(hd)], [a=" in tree and tree.endswith("; a])")
     assert module.functions["main"].body.place.line == 9
 
 

@@ -63,20 +63,22 @@ class DataTypes:
         operands = [self._parser.atom()]
         stream.expect("{")
         while not stream.take("}"):
-            operands.append(self._arm())
+            operands.append(self._arm(operands[0]))
             stream.take(",")
         return ast.Unsupported("match over an algebraic data type (ADT)", operands, place=place)
 
-    def _arm(self) -> ast.Expression:
+    def _arm(self, value: ast.Expression) -> ast.Expression:
+        """Parse one arm; its variables stand for the whole value, so that each has one."""
         stream, scopes = self._stream, self._parser.scopes
         mark = scopes.enter()
-        self._pattern()
+        bound: list[ast.Var] = []
+        self._pattern(bound)
         stream.expect("=>")
         result = self._parser.block()
         scopes.leave(mark)
-        return result
+        return ast.Let([(var, value) for var in bound], result, place=result.place) if bound else result
 
-    def _pattern(self) -> None:
+    def _pattern(self, bound: list[ast.Var]) -> None:
         stream, scopes = self._stream, self._parser.scopes
         stream.enter()
         if stream.take("_"):
@@ -84,11 +86,12 @@ class DataTypes:
         elif stream.kind == LOCAL:
             name, place = scopes.take_name()
             type_ = self._types.parse() if stream.take(":") else None
-            scopes.bind(ast.Var(name, type_, place=place))
+            bound.append(ast.Var(name, type_, place=place))
+            scopes.bind(bound[-1])
         elif stream.text == "(":
-            stream.sequence("(", ")", self._pattern)
+            stream.sequence("(", ")", lambda: self._pattern(bound))
         else:
             stream.expect_kind(WORD, "a pattern")
             if stream.text == "(":
-                stream.sequence("(", ")", self._pattern)
+                stream.sequence("(", ")", lambda: self._pattern(bound))
         stream.leave()

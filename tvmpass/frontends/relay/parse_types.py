@@ -10,8 +10,10 @@ from .lexer import META, NUMBER, WORD
 from .parse_stream import Stream, cut
 from .parse_values import Metadata, plain_number
 
+_ALIASES = {"int": "int32", "uint": "uint32", "float": "float32", "uint1": "bool"}
+
 _NAMES = frozenset(
-    ["bool", "float16", "float32", "float64", "bfloat16"]
+    [*_ALIASES, "bool", "float16", "float32", "float64", "bfloat16"]
     + ["float8_e4m3fn", "float8_e5m2", "e4m3_float8", "e5m2_float8"]
     + [f"{kind}{bits}" for kind in ("int", "uint") for bits in (1, 2, 4, 8, 16, 32, 64)]
 )
@@ -150,4 +152,4 @@ def is_dtype(text: str) -> bool:
 
 def _dtype(stream: Stream) -> str:
     text = stream.step()
-    return "bool" if text == "uint1" else text
+    return _ALIASES.get(text, text)

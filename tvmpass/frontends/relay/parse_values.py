@@ -11,7 +11,7 @@ import numpy as np
 from . import ast
 from .errors import RelayError
 from .lexer import END, META, NUMBER, STRING, WORD
-from .nodes import NodeGraph
+from .nodes import AttrsNode, NodeGraph
 from .parse_stream import Stream, cut
 
 _NUMBER = re.compile(r"([0-9]+)(\.[0-9]*)?([eE][+-]?[0-9]+)?(?:([fi])([0-9]*))?")
@@ -24,6 +24,8 @@ _FLOATS: dict[str, np.dtype] = {
     "32": np.dtype("float32"),
     "64": np.dtype("float64"),
 }
+
+_DEVICE = "virtual_device"
 
 _WORDS = {"True": True, "False": False, "None": None, "nullptr": None}
 
@@ -133,7 +135,12 @@ def attributes(stream: Stream, metadata: Metadata, into: dict[str, Any]) -> None
     if key in into:
         raise stream.error(f"attribute {key} is given twice", at)
     stream.expect("=")
-    into[key] = attribute_value(stream, metadata)
+    if key.endswith(_DEVICE) and stream.kind == META:
+        # Where Relay placed a value: tvmpass decides that itself, so the metadata may be missing.
+        stream.step()
+        into[key] = AttrsNode("VirtualDevice")
+    else:
+        into[key] = attribute_value(stream, metadata)
 
 
 def attribute_value(stream: Stream, metadata: Metadata) -> Any:
