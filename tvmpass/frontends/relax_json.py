@@ -161,7 +161,7 @@ def _references(key: str, data: Any, kinds: dict[str, frozenset[str]], where: st
 def _fields(key: str) -> frozenset[str]:
     """Return the fields of a type of TVM that refer to other nodes."""
     found = set()
-    info = ffi._lookup_or_register_type_info_from_type_key(key)
+    info: Any = ffi._lookup_or_register_type_info_from_type_key(key)
     while info is not None:
         for one in info.fields:
             schema = (one.metadata or {}).get("type_schema", "")

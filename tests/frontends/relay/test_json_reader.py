@@ -163,7 +163,10 @@ def test_what_has_no_relax_form_is_kept_with_its_operands():
 def test_a_match_is_named():
     saved = Saved()
     x = saved.var("x", saved.tensor((2,)))
-    clause = saved.add("relay.Clause", {"lhs": 0, "rhs": saved.call("exp", x)})
+    head = saved.var("head")
+    pattern = saved.add("relay.PatternVar", {"var": head})
+    cons = saved.add("relay.PatternConstructor", {"constructor": 0, "patterns": saved.array(pattern)})
+    clause = saved.add("relay.Clause", {"lhs": cons, "rhs": saved.call("exp", head)})
     match = saved.add("relay.Match", {"data": x, "clauses": saved.array(clause), "complete": 1})
     with pytest.raises(RelayError, match=r"match.*ADT"):
         convert(read(saved, saved.module(main=saved.function([x], match))))

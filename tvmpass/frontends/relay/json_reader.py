@@ -165,7 +165,26 @@ class _Reader:
         place = ast.Place(name=f"{key.removeprefix('relay.')}#{index}")
         if key == "relay.Constructor":
             return ast.Unsupported(f"constructor {name_of(graph, index)} of an ADT", place=place)
+        if key == "relay.Match":
+            operands[1:] = [
+                self.arm(clause, operands[0], result)
+                for clause, result in zip(graph.items(graph.field(index, "clauses")), operands[1:])
+            ]
         return ast.Unsupported(_UNSUPPORTED[key], operands, place=place)
+
+    def arm(self, clause: int, value: ast.Expression, result: ast.Expression) -> ast.Expression:
+        """Return the result of a clause; its variables stand for the whole value, so that each has one."""
+        graph, found = self.graph, []
+        patterns, seen = [graph.field(clause, "lhs")], 0
+        while patterns:
+            pattern, seen = patterns.pop(), seen + 1
+            if seen > len(graph):
+                raise graph.error(clause, "has patterns without end")
+            if graph.node(pattern).type_key == "relay.PatternVar":
+                found.append(self.variable(graph.field(pattern, "var")))
+            elif "patterns" in graph.node(pattern).attrs:
+                patterns += graph.items(graph.field(pattern, "patterns"))
+        return ast.Let([(var, value) for var in found], result) if found else result
 
     def text(self, index: int) -> str:
         found = self.graph.node(index).text
