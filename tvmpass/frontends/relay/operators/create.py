@@ -49,7 +49,7 @@ def with_dtype(emit, value, dtype: str):
 def _filled(name: str) -> None:
     function = getattr(relax.op, name)
 
-    @TABLE.operator(name)
+    @TABLE.operator(name, f"dyn.{name}")
     def convert(emit, attrs, *shape):
         return function(as_shape(stated_shape(emit, attrs, "shape", shape)), attrs.word("dtype") or "float32")
 
@@ -67,7 +67,7 @@ for _name in ("zeros", "ones"):
     _filled_like(f"{_name}_like")
 
 
-@TABLE.operator("full")
+@TABLE.operator("full", "dyn.full")
 def full(emit, attrs, value, *shape):
     """Fill a shape with a scalar, in its dtype where none is stated."""
     dtype = attrs.word("dtype") or dtype_of(value)
@@ -107,14 +107,10 @@ def iota(emit, size: int, axis: int, rank: int, dtype: str):
     return emit.const(np.arange(size).astype(dtype).reshape(shape), dtype)
 
 
-@TABLE.operator("one_hot")
-def one_hot(emit, attrs, indices, on, off):
+@TABLE.operator("one_hot", "dyn.one_hot")
+def one_hot(emit, attrs, indices, on, off, *size):
     """Return ``on`` where an index is met along a new axis, elsewhere ``off``."""
-    return one_hot_of(emit, attrs, indices, on, off, int(attrs.depth))
-
-
-def one_hot_of(emit, attrs, indices, on, off, depth: int):
-    """Return `one_hot` with a depth that is known."""
+    depth = stated_shape(emit, attrs, "depth", size)[0]
     rank = rank_of(indices) + 1
     axis = rank - 1 if attrs.axis == -1 else int(attrs.axis)
     if not 0 <= axis < rank or depth <= 0:
