@@ -52,7 +52,7 @@ def test_make_goals_of_the_documents_exist():
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda p: str(p.relative_to(ROOT)))
 def test_commands_and_their_options_exist(path):
     for line in re.findall(
-        r"tvmpass (?:build|run|passes|explain|tune|train|logs (?:show|check|merge|prune|convert)\b)[^`\n#]*",
+        r"tvmpass (?:build|run|passes|explain|tune|train|convert|logs (?:show|check|merge|prune|convert)\b)[^`\n#]*",
         path.read_text(encoding="utf-8"),
     ):
         words = shlex.split(line, comments=True)
