@@ -63,9 +63,11 @@ def test_open_comment_is_bad_at_its_beginning():
     assert tokens.position(tokens.offsets[-1]) == (2, 4)
 
 
-def test_many_open_comments_take_linear_time():
+def test_many_open_marks_take_linear_time():
     tokens = tokenize(HEADER + "/*" * 200_000, "net.relay")
     assert tokens.kinds == [BAD]
+    tokens = tokenize(HEADER + "meta[" * 40_000, "net.relay")
+    assert len(tokens.kinds) == 80_001
 
 
 def test_comment_mark_inside_a_string_is_text():

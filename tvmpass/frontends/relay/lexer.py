@@ -37,7 +37,7 @@ _TOKEN = re.compile(
   | (?P<comment> /\* )
   | (?P<graph>   %[0-9]+ )
   | (?P<local>   %[^\W\d]\w* )
-  | (?P<meta>    meta\[[^\]\n]*\]\[[^\]\n]*\] )
+  | (?P<meta>    meta\[[^\]\n]{0,200}\]\[[^\]\n]{0,200}\] )
   | (?P<section> \#\[\s*metadata\s*\] | METADATA: )
   | (?P<word>    [^\W\d]\w* (?: \.[^\W\d]\w* )* )
   | (?P<number>  [0-9]+ (?: \.[0-9]* )? (?: [eE][+-]?[0-9]+ )? \w* )

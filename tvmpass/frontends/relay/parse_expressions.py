@@ -56,12 +56,12 @@ class Expressions:
         place = place or stream.place(stream.at - 1)
         mark = scopes.enter_function()
         type_params = self.types.parameters()
-        params: list[ast.Var] = []
+        params: dict[str, ast.Var] = {}
         attrs: dict[str, Any] = {}
         stream.sequence("(", ")", lambda: self._parameter(params, attrs))
         result = self.types.parse() if stream.take("->") else None
         stream.expect("{")
-        body = self.block({param.name: param for param in params})
+        body = self.block(params)
         stream.expect("}", ", the end of the function, or ';'")
         scopes.leave_function(mark)
         attrs.pop("virtual_device", None)
@@ -69,9 +69,9 @@ class Expressions:
         older_attrs = attrs.pop("__dict__", None)
         if isinstance(older_attrs, dict):
             attrs.update(older_attrs)
-        return ast.Function(params, body, result, attrs, type_params, place=place)
+        return ast.Function(list(params.values()), body, result, attrs, type_params, place=place)
 
-    def _parameter(self, params: list[ast.Var], attrs: dict[str, Any]) -> None:
+    def _parameter(self, params: dict[str, ast.Var], attrs: dict[str, Any]) -> None:
         stream = self.stream
         if stream.kind == WORD and stream.ahead() == "=":
             attributes(stream, self.metadata, attrs)
@@ -80,7 +80,7 @@ class Expressions:
             raise stream.expected("a parameter, %name, or an attribute")
         at = stream.at
         name, place = self.scopes.take_name()
-        if any(param.name == name for param in params):
+        if name in params:
             raise stream.error(f"there are two parameters %{cut(name)}", at)
         if stream.text == "{":
             # Where the parameter lives (virtual_device): tvmpass decides that itself.
@@ -89,7 +89,7 @@ class Expressions:
         type_ = self.types.parse() if stream.take(":") else None
         var = ast.Var(name, type_, place=place)
         self.scopes.bind(var)
-        params.append(var)
+        params[name] = var
 
     # Blocks
 
