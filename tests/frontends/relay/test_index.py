@@ -175,6 +175,27 @@ def test_argwhere_of_what_is_known():
     check("argwhere(stack((0, 2, 0, 3)))", {}, np.array([[1], [3]], "int32"))
 
 
+@pytest.mark.parametrize(("dtype", "shape"), [("float32", (2, 3)), ("bool", (7,)), ("int8", (3, 4, 2))])
+def test_argwhere(dtype, shape):
+    x = np.random.default_rng(2).integers(0, 2, shape).astype(dtype)
+    places = np.argwhere(x).astype("int32")
+    check(
+        "let %w = argwhere(%x); (%w, add(%w, %w), argwhere(%n), argwhere(%e))",
+        {"x": x, "n": np.zeros(shape, dtype), "e": np.zeros((0, 2), dtype)},
+        places,
+        places * 2,
+        np.zeros((0, len(shape)), "int32"),
+        np.zeros((0, 2), "int32"),
+    )
+    refused("argwhere(%x)", {"x": np.float32(1)}, "no positions")
+
+
+def test_elements_where_a_condition_holds():
+    x = floats(4, 5)
+    body = "gather_nd(%x, transpose(argwhere(greater(%x, 4f)), axes=[1, 0]))"
+    check(body, {"x": x}, x[x > 4])
+
+
 def scattered(x, index, updates, axis, function):
     made = x.copy()
     for place in np.ndindex(index.shape):

@@ -267,7 +267,3 @@ def test_forms_whose_shape_is_an_operand():
     wanted = [x.reshape(3, 2), np.tile(x, (2, 1)), x, x[:, None], x, np.sort(x)[:, ::-1][:, :2]]
     for one, other in zip(run(text, x), wanted):
         np.testing.assert_array_equal(one, other)
-
-
-def test_shape_that_is_computed_at_run_time():
-    refused("dyn.reshape(%x, %n)", {"x": floats(2, 3), "n": np.array([3, 2])}, "when the program runs")

@@ -6,6 +6,7 @@ outside of the tensor instead (``gather``, mode ``fast``), any value is as good.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,7 +16,17 @@ from tvm import relax
 from ..table import CannotConvert, Emitter, Table, merged
 from . import scatter
 from .facts import Dim, as_shape, dtype_of, is_float, is_integer, normal_axis, product, rank_of, shape_of
-from .shapes import cast, is_empty, positions, require_same, reshaped, same, transposed, wide_indices
+from .shapes import (
+    cast,
+    is_empty,
+    measured,
+    positions,
+    require_same,
+    reshaped,
+    same,
+    transposed,
+    wide_indices,
+)
 from .transform import joined, spread
 
 op = relax.op
@@ -215,22 +226,36 @@ def invert_permutation(emit, attrs, x):
 
 @_OWN.operator("argwhere")
 def argwhere(emit, attrs, condition):
-    """Convert where the condition is known now, or has no element that could hold."""
-    known = emit.array(condition)
+    """Convert to a table of all positions, those that hold first, and a slice of as many."""
+    known, shape = emit.array(condition), shape_of(condition)
+    if not shape:
+        raise CannotConvert("a scalar has no positions")
     if known is not None:
-        found = np.argwhere(known != 0)
-        if known.ndim:
-            return emit.const(found, "int32")
-    shape = shape_of(condition)
+        return emit.const(np.argwhere(known != 0), "int32")
     if is_empty(shape):
         return op.zeros(as_shape([0, len(shape)]), "int32")
-    return _runtime_argwhere(emit, condition, shape)
-
-
-def _runtime_argwhere(emit: Emitter, condition: Any, shape: list[Dim]) -> Any:
-    raise CannotConvert(
-        "the condition is computed when the program runs: how many elements hold is not known"
-    )
+    if not all(isinstance(dim, int) for dim in shape):
+        raise CannotConvert("it needs the sizes of its operand; give them by --shape")
+    sizes = [int(dim) for dim in shape]
+    total = math.prod(sizes)
+    flat = reshaped(emit, condition, [total])
+    if dtype_of(flat) != "bool":
+        flat = emit(op.not_equal(flat, emit.const(0, dtype_of(flat))))
+    ranks = emit(op.cumsum(cast(emit, flat, "int32"), 0, "int32"))
+    last = emit.const(total, "int32")
+    # What does not hold is written behind the last place, which is cut off.
+    place = emit(op.where(flat, emit(op.subtract(ranks, emit.const(1, "int32"))), last))
+    every = emit.const(np.arange(total), "int32")
+    found = emit(op.scatter_elements(emit.const(np.zeros(total + 1), "int32"), place, every, 0, "update"))
+    count = measured(emit, emit(op.strided_slice(ranks, [0], [total - 1], [total])), "count")[0]
+    found = emit(op.strided_slice(found, [0], [0], [count], assume_inbound=True))
+    columns = []
+    for axis, size in enumerate(sizes):
+        inner = math.prod(sizes[axis + 1 :])
+        index = emit(op.floor_divide(found, emit.const(inner, "int32"))) if inner > 1 else found
+        index = emit(op.floor_mod(index, emit.const(size, "int32"))) if axis else index
+        columns.append(emit(op.expand_dims(index, 1)))
+    return joined(emit, columns, 1)
 
 
 TABLE = Table(merged([_OWN, scatter.TABLE]))

@@ -8,8 +8,9 @@ import numpy as np
 from tvm import relax, topi
 
 from ..table import CannotConvert, Emitter, Table
+from . import dynamic
 from .facts import as_shape, dtype_of, normal_axis, product, rank_of, shape_of
-from .shapes import cast, is_empty, numbers, positions, require_same, reshaped
+from .shapes import cast, is_empty, positions, require_same, reshaped
 
 op = relax.op
 TABLE = Table()
@@ -62,25 +63,42 @@ def argsort(emit, attrs, x):
     return cast(emit, made, asked)
 
 
-@TABLE.operator("topk", "dyn.topk")
-def topk(emit, attrs, x, *count):
+@TABLE.operator("topk")
+def topk(emit, attrs, x):
+    return _largest(emit, attrs, x, int(1 if attrs.k is None else attrs.k))
+
+
+@TABLE.operator("dyn.topk")
+def dyn_topk(emit, attrs, x, count):
+    """Convert with ``k`` as an operand: where it is computed all are sorted and the first kept."""
+    known = emit.array(count)
+    if known is not None:
+        return _largest(emit, attrs, x, int(known.reshape(-1)[0]))
+    axis = _sort_axis(x, attrs.axis)
+    size = dynamic.count_of(emit, count, shape_of(x)[axis])
+
+    def cut(value):
+        return emit(op.strided_slice(value, [axis], [0], [size], assume_inbound=True))
+
+    made = _largest(emit, attrs, x, 0)
+    return tuple(cut(value) for value in made) if isinstance(made, tuple) else cut(made)
+
+
+def _largest(emit: Emitter, attrs, x: Any, k: int) -> Any:
+    """Return the ``k`` largest or smallest elements, their positions, or both; all where ``k`` is 0."""
     axis, (made_in, asked) = _sort_axis(x, attrs.axis), _index_dtype(attrs)
-    k = numbers(emit, count[0], "k")[0] if count else int(attrs.k if attrs.k is not None else 1)
     wanted = attrs.word("ret_type") or "both"
     if wanted not in ("both", "values", "indices"):
         raise CannotConvert(f"ret_type {wanted!r} is not known")
     shape = shape_of(x)
     length = shape[axis]
-    if k < 1:
-        k = length if isinstance(length, int) else 0
     if isinstance(length, int) and k > length:
         raise CannotConvert(f"an axis of {length} has no {k} largest elements")
-    shape[axis] = k if k else length
+    shape[axis] = k if k > 0 else length
     if is_empty(shape):
         values, places = (emit(op.zeros(as_shape(shape), dtype)) for dtype in (dtype_of(x), asked))
     else:
-        largest = not attrs.is_ascend
-        pair = emit(op.topk(_sortable(emit, x), k, axis, "both", largest, made_in))
+        pair = emit(op.topk(_sortable(emit, x), max(k, 0), axis, "both", not attrs.is_ascend, made_in))
         values = cast(emit, emit(relax.TupleGetItem(pair, 0)), dtype_of(x))
         places = cast(emit, emit(relax.TupleGetItem(pair, 1)), asked)
     return {"both": (values, places), "values": values, "indices": places}[wanted]

@@ -119,6 +119,20 @@ def positions(emit: Emitter, length: Dim, dtype: str) -> Any:
     return cast(emit, emit(op.arange(zero, length, one, "int64")), dtype)
 
 
+def measured(emit: Any, sizes: Any, name: str) -> list[Dim]:
+    """Return a vector of sizes that is computed when the program runs, as a symbol for each.
+
+    ``emit`` is the conversion's own emitter, whose block the symbols are bound in.
+    """
+    count = shape_of(sizes)[0]
+    if not isinstance(count, int):
+        raise CannotConvert(f"the rank of {name} is not known")
+    symbols = [tirx.Var(f"{name}_{i}" if count > 1 else name, "int64") for i in range(count)]
+    shape = emit(op.tensor_to_shape(cast(emit, sizes, "int64")))
+    emit.builder.match_cast(shape, relax.ShapeType(symbols))
+    return list(symbols)
+
+
 def told(shape: Sequence[Dim]) -> str:
     """Return a shape as messages show it."""
     return f"({', '.join(str(dim) for dim in shape)}{',' if len(shape) == 1 else ''})"

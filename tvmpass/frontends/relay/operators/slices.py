@@ -10,6 +10,7 @@ import numpy as np
 from tvm import relax, te, tirx
 
 from ..table import Attrs, CannotConvert, Emitter, Table
+from . import dynamic
 from .facts import Dim, as_shape, dtype_of, normal_axis, rank_of, shape_of, static_shape
 from .shapes import is_empty, numbers, require_same, same, transposed
 
@@ -106,10 +107,12 @@ def _symbolic(part: Slice) -> tuple[int, int | None]:
 
 @TABLE.operator("strided_slice", "dyn.strided_slice")
 def strided_slice(emit, attrs, x, *bounds):
-    """Convert a slice; its bounds are attributes, or operands in the ``dyn`` form and in release 0.7."""
+    """Convert a slice; its bounds are attributes, or operands in the ``dyn`` form."""
     shape, mode = shape_of(x), attrs.word("slice_mode") or "end"
     if mode not in ("end", "size"):
         raise CannotConvert(f"slice_mode {mode!r} is not known")
+    if not dynamic.is_known(emit, bounds):
+        return dynamic.sliced(emit, x, bounds, mode)
     names = ("begin", "end", "strides")
     begin, end, strides = (_bound(emit, attrs, name, bounds, i) for i, name in enumerate(names))
     axes = attrs.ints("axes")

@@ -12,7 +12,7 @@ from typing import Any
 from tvm import relax, tirx
 
 from ..table import Attrs, CannotConvert, Emitter, Table, merged
-from . import relayout, slices
+from . import dynamic, relayout, slices
 from .facts import Dim, as_shape, dtype_of, normal_axis, rank_of, shape_of
 from .shapes import (
     cast,
@@ -104,6 +104,8 @@ def _asked(emit: Emitter, attrs: Attrs, name: str, args: Sequence[Any], what: st
 
 @_OWN.operator("reshape", "dyn.reshape")
 def reshape(emit, attrs, x, *shape):
+    if not dynamic.is_known(emit, shape):
+        return dynamic.reshape(emit, x, shape[0], bool(attrs.allowzero))
     asked = _asked(emit, attrs, "newshape", shape, "the new shape")
     if attrs.get("reverse"):
         return _reversed_reshape(emit, attrs, x, asked)
@@ -291,6 +293,8 @@ def split(emit, attrs, x):
 
 @_OWN.operator("tile", "dyn.tile")
 def tile(emit, attrs, x, *reps):
+    if not dynamic.is_known(emit, reps):
+        return dynamic.tile(emit, x, reps[0])
     counts = _asked(emit, attrs, "reps", reps, "the number of repetitions")
     if any(count < 1 for count in counts) and not reps:
         raise CannotConvert(f"reps {counts} must be positive")
@@ -335,6 +339,8 @@ def reverse_sequence(emit, attrs, x, lengths):
 
 @_OWN.operator("broadcast_to", "dyn.broadcast_to")
 def broadcast_to(emit, attrs, x, *shape):
+    if not dynamic.is_known(emit, shape):
+        return dynamic.broadcast(emit, x, shape[0])
     return spread(emit, x, _asked(emit, attrs, "shape", shape, "the shape"))
 
 

@@ -1,0 +1,124 @@
+"""Forms of the ``dyn`` operators whose shape comes in when the program runs.
+
+The sizes become symbols of the converted program.  Where a shape is known, the
+plain converters are used instead.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from tvm import relax
+
+from ..table import CannotConvert
+from .facts import Dim, as_shape, dtype_of, is_integer, rank_of, shape_of
+from .shapes import cast, measured, product, reshaped
+
+op = relax.op
+
+
+def is_known(emit: Any, operands: tuple) -> bool:
+    """Say whether the values of all operands are known now."""
+    return all(emit.array(operand) is not None for operand in operands)
+
+
+def _sizes(emit: Any, asked: Any) -> Any:
+    """Return a vector of sizes as int64."""
+    if rank_of(asked) != 1 or not is_integer(dtype_of(asked)):
+        raise CannotConvert(f"sizes of dtype {dtype_of(asked)} and rank {rank_of(asked)}")
+    return cast(emit, asked, "int64")
+
+
+def _shape_vector(emit: Any, dims: list[Dim]) -> Any:
+    """Return sizes as an int64 vector, a constant where all are known."""
+    if all(isinstance(dim, int) for dim in dims):
+        return emit.const(np.array(dims), "int64")
+    return emit(op.shape_to_tensor(as_shape(dims)))
+
+
+def reshape(emit: Any, x: Any, asked: Any, allow_zero: bool) -> Any:
+    """Reshape to sizes that are computed: positive ones, 0 to copy, one -1 to infer."""
+    sizes = _sizes(emit, asked)
+    rank, old = shape_of(sizes)[0], shape_of(x)
+    if not isinstance(rank, int):
+        raise CannotConvert("the rank of the new shape is not known")
+    one, none = emit.const(1, "int64"), emit.const(0, "int64")
+    if not allow_zero:
+        copied = _shape_vector(emit, (old + [1] * rank)[:rank])
+        sizes = emit(op.where(emit(op.equal(sizes, none)), copied, sizes))
+    total = product(old)
+    whole = (
+        emit.const(total, "int64")
+        if isinstance(total, int)
+        else reshaped(emit, _shape_vector(emit, [total]), [])
+    )
+    # With one -1 among the sizes their product is minus that of the others.
+    others = emit(op.maximum(emit(op.negative(emit(op.prod(sizes)))), one))
+    inferred = emit(op.floor_divide(whole, others))
+    sizes = emit(op.where(emit(op.less(sizes, none)), inferred, sizes))
+    return emit(op.reshape(x, as_shape(measured(emit, sizes, "size"))))
+
+
+def broadcast(emit: Any, x: Any, asked: Any) -> Any:
+    """Broadcast to sizes that are computed."""
+    wanted = measured(emit, _sizes(emit, asked), "size")
+    old = shape_of(x)
+    if len(old) > len(wanted):
+        raise CannotConvert(f"a tensor of rank {len(old)} is not broadcast to rank {len(wanted)}")
+    lead = len(wanted) - len(old)
+    # A size that is known and not 1 stays as it is.
+    shape = [size if i < lead or old[i - lead] == 1 else old[i - lead] for i, size in enumerate(wanted)]
+    return emit(op.broadcast_to(x, as_shape(shape)))
+
+
+def tile(emit: Any, x: Any, asked: Any) -> Any:
+    """Repeat a tensor as often as is computed: a new axis before each, spread and merged."""
+    counts = measured(emit, _sizes(emit, asked), "count")
+    old = shape_of(x)
+    rank = max(len(old), len(counts))
+    old = [1] * (rank - len(old)) + old
+    counts = [1] * (rank - len(counts)) + counts
+    apart: list[Dim] = [dim for size in old for dim in (1, size)]
+    spread: list[Dim] = [dim for pair in zip(counts, old) for dim in pair]
+    x = emit(op.reshape(x, as_shape(apart)))
+    x = emit(op.broadcast_to(x, as_shape(spread)))
+    return emit(op.reshape(x, as_shape([count * size for count, size in zip(counts, old)])))
+
+
+def sliced(emit: Any, x: Any, bounds: tuple, mode: str) -> Any:
+    """Slice by bounds that are computed, one for each of the first axes."""
+    rank, shape = rank_of(x), shape_of(x)
+    begin, end, strides = (_sizes(emit, bound) for bound in bounds[:3])
+    count = shape_of(begin)[0]
+    if (
+        not isinstance(count, int)
+        or count > rank
+        or shape_of(end)[0] != count
+        or shape_of(strides)[0] != count
+    ):
+        raise CannotConvert(f"bounds of {count} axes for a tensor of rank {rank}")
+    dims = _shape_vector(emit, shape)
+    if mode == "size":
+        head = emit(op.strided_slice(dims, [0], [0], [count])) if count < rank else dims
+        zero = emit.const(0, "int64")
+        end = emit(op.where(emit(op.less(end, zero)), head, emit(op.add(begin, end))))
+        strides = emit.const(np.ones(count), "int64")
+    if count < rank:
+        rest = rank - count
+        begin = emit(op.concat([begin, emit.const(np.zeros(rest), "int64")], 0))
+        end = emit(op.concat([end, emit(op.strided_slice(dims, [0], [count], [rank]))], 0))
+        strides = emit(op.concat([strides, emit.const(np.ones(rest), "int64")], 0))
+    return op.dynamic_strided_slice(x, begin, end, strides)
+
+
+def count_of(emit: Any, asked: Any, length: Dim) -> Dim:
+    """Return how many of ``length`` elements are asked for, as a symbol; less than 1 is all."""
+    if not is_integer(dtype_of(asked)):
+        raise CannotConvert(f"a number of elements of dtype {dtype_of(asked)}")
+    asked = reshaped(emit, cast(emit, asked, "int64"), [1])
+    every = _shape_vector(emit, [length])
+    some = emit(op.minimum(asked, every))
+    return measured(emit, emit(op.where(emit(op.less(asked, emit.const(1, "int64"))), every, some)), "count")[
+        0
+    ]
