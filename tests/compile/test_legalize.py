@@ -311,9 +311,9 @@ def test_a_write_out_of_range_is_clamped():
         _module(lambda d, i, u: op.scatter_elements(d, i, u, axis=1), x, index, update), x, index, update
     )
     assert got[0].tolist() == [3.0, 0.0, 0.0, 2.0] and not got[1:].any()
-    pairs, values = np.array([[1, 1], [7, -8]], "int64"), np.array([5, 6], "float32")
+    pairs, values = np.array([[1, 1], [7, -8], [-1, 2]], "int64"), np.array([5, 6, 7], "float32")
     (got,) = run(_module(lambda d, i, u: op.scatter_nd(d, i, u), x, pairs, values), x, pairs, values)
-    assert got[1, 1] == 5.0 and np.count_nonzero(got) == 2
+    assert got[1, 1] == 5.0 and got[2, 0] == 6.0 and got[0, 2] == 7.0 and np.count_nonzero(got) == 3
 
 
 def test_nan_differs_from_everything():

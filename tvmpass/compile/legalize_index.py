@@ -140,11 +140,12 @@ def _gather_nd(bb, call):
     return bb.call_te(gather, *call.args, primfunc_name_hint="gather_nd")
 
 
-def _scatter(extent_of, stock: Legalize) -> Legalize:
-    """Clamp indices to ``-extent`` and ``extent - 1`` before TVM's own scatter writes by them.
+def _scatter(extent_of, stock: Legalize, counts_from_end: bool) -> Legalize:
+    """Clamp indices to the axis before TVM's own scatter writes by them.
 
     ``extent_of(call, data, place)`` gives the length of the axis that the index
-    at ``place`` of the indices speaks of.
+    at ``place`` of the indices speaks of.  The least index is ``-extent`` where
+    TVM's own form counts negative ones from the end, else 0.
     """
 
     def legalize(bb, call):
@@ -159,7 +160,8 @@ def _scatter(extent_of, stock: Legalize) -> Legalize:
             def compute(*i):
                 value = index(*i)
                 extent = extent_of(call, x, i)
-                low, high = (tirx.Cast(value.ty.dtype, bound) for bound in (-extent, extent - 1))
+                least = -extent if counts_from_end else tirx.const(0, "int64")
+                low, high = (tirx.Cast(value.ty.dtype, bound) for bound in (least, extent - 1))
                 return tirx.max(low, tirx.min(value, high))
 
             return te.compute(index.shape, compute, name="T_clamp_index")
@@ -192,6 +194,6 @@ def indexing(stock: Callable[[str], Legalize]) -> dict[str, Legalize]:
         "relax.gather_elements": _gather_elements,
         "relax.gather_nd": _gather_nd,
         "relax.reshape": _reshape,
-        "relax.scatter_elements": _scatter(_scatter_elements_extent, stock("relax.scatter_elements")),
-        "relax.scatter_nd": _scatter(_scatter_nd_extent, stock("relax.scatter_nd")),
+        "relax.scatter_elements": _scatter(_scatter_elements_extent, stock("relax.scatter_elements"), True),
+        "relax.scatter_nd": _scatter(_scatter_nd_extent, stock("relax.scatter_nd"), False),
     }
