@@ -10,7 +10,9 @@ from tvmpass.core.errors import nearest
 
 from . import older
 from .ast import Place
+from .operators import structural
 from .table import CannotConvert, Value, defaults, schema
+from .types import flat
 
 _TVM_OPERATOR = re.compile(r'ir\.Op\(.*?name="([\w.]+)".*?support_level=\d+\)')
 _LONGEST = 300
@@ -35,8 +37,11 @@ def check_call(name: str, args: Sequence[Value], attrs: Mapping[str, Any]) -> No
         return
     takes = older.ARGUMENTS.get(name, operator["args"])
     if len(args) != len(takes):
-        words = f"{len(takes)} ({', '.join(takes)})" if takes else "none"
-        raise CannotConvert(f"takes {words} arguments, {len(args)} given")
+        words = f"{len(takes)} arguments ({', '.join(takes)})" if takes else "no arguments"
+        raise CannotConvert(f"takes {words}, {len(args)} given")
+    for index, arg in enumerate(args if name not in structural.TABLE else ()):
+        if any(not hasattr(leaf, "ty") for leaf in flat(arg)):
+            raise CannotConvert(f"argument {takes[index]} is a function")
     known = {**defaults(name), **older.FIELDS.get(operator["attrs"], {}), **older.UNDECLARED.get(name, {})}
     for attribute in attrs:
         if attribute not in known:

@@ -21,15 +21,16 @@ from tvmpass.core.errors import TvmpassError
 from . import ast
 from .calls import check_call, one_line, operator_name
 from .closures import Closure, Context, Frame, recursive
+from .dims import advice
 from .emitter import RelaxEmitter
 from .errors import located
 from .functions import Functions, unlike
 from .inputs import Dim, bind_inputs
-from .operators import TABLE
+from .operators import TABLE, structural
 from .scopes import Misplaced, Scopes, reachable
 from .support import refuse_unsupported
 from .table import Attrs, CannotConvert, Value
-from .types import BadType, disagreement, flat, rebuilt, symbols, text_of
+from .types import DTYPES, BadType, disagreement, flat, rebuilt, symbols, text_of
 
 MAX_NESTING = 100
 """Ifs and private functions inside each other; TVM's own passes recurse on them."""
@@ -80,7 +81,6 @@ class Conversion:
         self.recursive: set[ast.Function] = set()
         self.functions = Functions(self)
         self.globals: dict[str, Closure] = {}
-        self.dims: dict[Any, list[str]] = {}
         self.nesting = 0
         self.open_blocks = 0
         self.numbers = 0
@@ -105,7 +105,7 @@ class Conversion:
             inputs = bind_inputs(main.function, params, shapes)
         except BadType as error:
             raise self.error(f"parameters of @main: {error}", main.function.place) from None
-        self.dims = inputs.dims
+        self.emit.words = inputs.dims
         branches = any(scopes.branches for scopes in self.scopes.values())
         try:
             function = self._main(main, inputs, branches)
@@ -225,16 +225,21 @@ class Conversion:
         self.emit.origin = node.place.name or operator_name(name, node.place, self.numbers)
         try:
             check_call(name, args, node.attrs)
+            if name in structural.TABLE:
+                return args[0]
             value = self._bound(TABLE[name](self.emit, Attrs(name, node.attrs), *args))
-            return self.settled(value, name, args)
+            return self.settled(value, args)
         except CannotConvert as error:
             raise self.error(f"{name}: {error}", node.place) from None
         except TvmpassError:
             raise
         except Exception as error:  # a refusal of TVM, or a converter that did not expect such arguments
             given = ", ".join(text_of(arg) for arg in args)
+            # On a tuple in a tensor's place a converter stumbles; how says nothing to the reader.
+            tuples = any(isinstance(arg, tuple) for arg in args)
+            why = "" if tuples and isinstance(error, (AttributeError, TypeError)) else f": {one_line(error)}"
             raise self.error(
-                f"{name} cannot be converted on ({given}): {one_line(error)}{self._advice(args)}", node.place
+                f"{name} cannot be converted on ({given}){why}{advice(args, self.emit.words)}", node.place
             ) from error
 
     def _bound(self, value: Value) -> Value:
@@ -242,35 +247,26 @@ class Conversion:
             return tuple(self._bound(item) for item in value)
         return self.emit.items(self.emit(value))
 
-    def settled(self, value: Value, name: str, args: Sequence[Value]) -> Value:
+    def settled(self, value: Value, args: Sequence[Value]) -> Value:
         """Return the value with a symbol for each dim that is known at run time only."""
         if isinstance(value, tuple):
-            return tuple(self.settled(item, name, args) for item in value)
+            return tuple(self.settled(item, args) for item in value)
         ty = value.ty
-        if not isinstance(ty, relax.TensorType) or isinstance(ty.shape, relax.ShapeExpr):
+        if not isinstance(ty, relax.TensorType):
+            raise CannotConvert("its result is no tensor")
+        if str(ty.dtype) not in DTYPES:
+            raise CannotConvert(f"dtype {ty.dtype} has no Relax form")
+        if isinstance(ty.shape, relax.ShapeExpr):
             return value
-        advice = self._advice(args)
-        if ty.ndim < 0 or advice:
-            raise CannotConvert(f"the shape of its result is not known{advice}")
+        met = {symbol for arg in flat(tuple(args)) for symbol in symbols(arg.ty)}
+        if ty.ndim < 0 or len(met) > 1:
+            raise CannotConvert(f"the shape of its result is not known{advice(args, self.emit.words)}")
         return self.cast(value, [None] * ty.ndim)
 
     def cast(self, value, dims: Sequence[int | None]):
         """Return the value with a new symbol for each dim that is None."""
         shape = [tirx.Var("size", "int64") if dim is None else tirx.IntImm("int64", dim) for dim in dims]
         return self.builder.match_cast(value, relax.TensorType(shape, str(value.ty.dtype)))
-
-    def _advice(self, args: Sequence[Value]) -> str:
-        """Say which open dims of inputs meet among the arguments, and how to state them; else nothing."""
-        met = {
-            var: self.dims[var]
-            for arg in flat(tuple(args))
-            for var in symbols(getattr(arg, "ty", None))
-            if var in self.dims
-        }
-        if len(met) < 2:
-            return ""
-        dims = " and ".join(words[0] for words in met.values())
-        return f"; it needs {dims} to agree: give both a size or the same name (--shape)"
 
     # Branches.
 

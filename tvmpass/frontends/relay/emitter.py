@@ -12,6 +12,7 @@ from tvm import relax, tirx
 from tvmpass.core.constants import constant_array, evaluate, make_constant
 from tvmpass.core.source import with_origin
 
+from .dims import Words, aligned
 from .table import Value
 
 _WHOLE = 1 << 22
@@ -24,6 +25,7 @@ class RelaxEmitter:
     def __init__(self, builder: relax.BlockBuilder):
         self.builder = builder
         self.origin = ""
+        self.words: Words = {}
         self._bound: dict[Any, Any] = {}
         self._arrays: dict[Any, np.ndarray | None] = {}
 
@@ -39,6 +41,7 @@ class RelaxEmitter:
             ]
             if any(new is not old for new, old in zip(args, expr.args)):
                 expr = relax.Call(expr.op, args, expr.attrs, list(expr.ty_args), expr.span)
+            expr = aligned(self.builder, expr, self.words)
         var = self.builder.emit(with_origin(expr, [self.origin]), name)
         self._bound[var] = expr
         return var

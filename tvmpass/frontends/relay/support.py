@@ -57,9 +57,9 @@ def _check(operand: Expression, user: Expression, missing, known, module: Module
             note(f"operator {operand.name}", place)
         else:
             close = nearest(operand.name, schema()["operators"])
-            note(f"{operand.name!r}, which is no operator of Relay{close},", place)
+            note(f"{operand.name} (no operator of Relay{close})", place)
     elif isinstance(operand, Global) and operand.name in missing:
-        note(f"@{operand.name}, which is not defined{nearest(operand.name, module.functions)},", place)
+        note(f"@{operand.name} (not defined{nearest(operand.name, module.functions)})", place)
 
 
 def _lines(places: list[Place]) -> str:
@@ -68,4 +68,4 @@ def _lines(places: list[Place]) -> str:
         return ""
     shown = ", ".join(str(line) for line in lines[:_SHOWN_LINES])
     more = f" and {len(lines) - _SHOWN_LINES} more" if len(lines) > _SHOWN_LINES else ""
-    return f" ({'line' if len(lines) == 1 else 'lines'} {shown}{more})"
+    return f" in {'line' if len(lines) == 1 else 'lines'} {shown}{more}"

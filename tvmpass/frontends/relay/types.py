@@ -10,7 +10,7 @@ from tvm import relax, tirx
 from .ast import FunctionType, NamedType, TensorType, TupleType, Type
 from .table import Value
 
-_DTYPES = frozenset(
+DTYPES = frozenset(
     ["bool", "float16", "float32", "float64", "bfloat16"]
     + [f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)]
 )
@@ -26,7 +26,7 @@ class BadType(Exception):
 def tensor_type(ty: TensorType, fresh: Fresh):
     """Return a tensor type in Relax; raises `BadType`."""
     dtype = "bool" if ty.dtype in ("uint1", "int1") else ty.dtype
-    if dtype not in _DTYPES:
+    if dtype not in DTYPES:
         raise BadType(f"dtype {ty.dtype} has no Relax form")
     dims = [fresh(axis) if dim is None else tirx.IntImm("int64", dim) for axis, dim in enumerate(ty.shape)]
     return relax.TensorType(dims, dtype)
@@ -112,7 +112,7 @@ def text_of(value: Value) -> str:
         return "a function"
     if not isinstance(ty.shape, relax.ShapeExpr):
         return f"a tensor of {'unknown rank' if ty.ndim < 0 else f'rank {ty.ndim}'}, {ty.dtype}"
-    dims = [str(dim) for dim in ty.shape.values]
+    dims = [str(int(dim)) if isinstance(dim, tirx.IntImm) else str(dim) for dim in ty.shape.values]
     return f"Tensor[({', '.join(dims)}), {ty.dtype}]" if dims else str(ty.dtype)
 
 
