@@ -1,4 +1,4 @@
-"""Changes of a Relay text: of characters, tokens, lines, numbers, names and stored tensors."""
+"""Changes of a Relay text: characters, tokens, lines, numbers, stored tensors."""
 
 from __future__ import annotations
 
@@ -38,7 +38,8 @@ _VAST = (
     "1e400f64",
     "65536",
 )
-_DTYPES = ("float32", "float16", "float64", "int8", "uint8", "int32", "int64", "bool", "bfloat16", "handle")
+# Not unsigned: what a negative number becomes there, Relay leaves open.
+_DTYPES = ("float32", "float16", "float64", "int8", "int32", "int64", "bool", "bfloat16", "handle")
 _PIECES = (
     "/*",
     "*/",

@@ -32,7 +32,7 @@ def located(where: str, source: str | None, line: int, column: int, message: str
 
 
 def bounded(message: str) -> str:
-    """Return a message with no line longer than a reader can use: names and types can be endless."""
+    """Return a message with its lines cut: names and types can be endless."""
     cut = (line if len(line) <= _LONGEST else line[: _LONGEST - 3] + "..." for line in message.split("\n"))
     return "\n".join(cut)
 

@@ -1,4 +1,4 @@
-"""Algebraic data types in Relay text: read, so that the converter can say where they are."""
+"""Algebraic data types in Relay text: read, so that errors say where they are."""
 
 from __future__ import annotations
 

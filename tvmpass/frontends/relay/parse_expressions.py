@@ -37,7 +37,7 @@ _KEYWORDS = ("let", "fn", "if", "else", "match", "def", "type", "extern", "free_
 
 
 class Expressions:
-    """Parses the expressions of one program; ``%N`` and global functions are known throughout it."""
+    """Parses expressions; ``%N`` and global functions are known to the whole program."""
 
     def __init__(self, stream: Stream):
         self.stream = stream
@@ -94,7 +94,10 @@ class Expressions:
     # Blocks
 
     def block(self, params: dict[str, ast.Var] | None = None) -> ast.Expression:
-        """Parse statements and the result that follows them; ``params`` are those of the function."""
+        """Parse statements and the result that follows them.
+
+        ``params`` are those of the function whose body this is.
+        """
         stream, scopes = self.stream, self.scopes
         stream.enter()
         mark = scopes.enter()

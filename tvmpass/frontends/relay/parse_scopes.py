@@ -65,7 +65,7 @@ class Scopes:
         self._bound[var.name] = var
 
     def begin_value(self, var: ast.Var) -> None:
-        """Note that the value of a variable begins: only functions in it may use the variable."""
+        """Note that a variable's value begins: only functions in it may use the variable."""
         self._open[var] = self._functions
 
     def end_value(self, var: ast.Var) -> None:

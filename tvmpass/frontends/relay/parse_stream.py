@@ -81,13 +81,13 @@ class Stream:
             raise self.expected(f"'{text}'{why}", (text,) if text.isalpha() else ())
 
     def expect_kind(self, kind: str, what: str) -> str:
-        """Step over a token of a kind and return its text; ``what`` says what it should be."""
+        """Step over a token of a kind and return its text; ``what`` is for the error."""
         if self.kind != kind:
             raise self.expected(what)
         return self.step()
 
     def sequence(self, begin: str, end: str, item: Callable[[], T]) -> list[T]:
-        """Parse items between marks, separated by commas; one more comma may follow the last."""
+        """Parse items between marks, separated by commas; a last comma is allowed."""
         self.expect(begin)
         found = []
         while not self.take(end):
@@ -105,7 +105,7 @@ class Stream:
         return self.tokens.error(self.tokens.offsets[self.at if at < 0 else at], message)
 
     def expected(self, what: str, known: Iterable[str] = ()) -> RelayError:
-        """Return the error that the current token is not ``what``; ``known`` are words to suggest."""
+        """Return the error that the token is not ``what``; ``known`` are suggestions."""
         return self.error(f"expected {what}, found {self.found()}{suggestion(self.text, known)}")
 
     def found(self) -> str:

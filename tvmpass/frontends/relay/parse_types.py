@@ -25,7 +25,7 @@ _VECTOR = re.compile(r"(\w+)x[0-9]{1,5}")
 
 
 class Types:
-    """Parses types; ``version`` 0.0.4 reads ``(T)`` as T, later ones as a tuple of one."""
+    """Parses types; format 0.0.4 reads ``(T)`` as T, later ones as a tuple of one."""
 
     def __init__(self, stream: Stream, metadata: Metadata):
         self._stream = stream

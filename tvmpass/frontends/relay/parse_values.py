@@ -175,7 +175,7 @@ def _list(stream: Stream, metadata: Metadata) -> Any:
 
 
 def _parse(stream: Stream, negative: bool) -> tuple[int | float, np.dtype | None]:
-    """Return value and dtype of the current token, a number; the dtype is None where not said."""
+    """Return value and dtype of the current token, a number; None if it says none."""
     text = stream.text
     special = _SPECIAL.fullmatch(text) if stream.kind == WORD else None
     if special is not None:
