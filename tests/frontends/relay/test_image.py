@@ -209,6 +209,30 @@ def test_dtypes_of_images(dtype):
     assert [str(one.dtype) for one in made] == [dtype, "float32", dtype]
 
 
+def test_resize_of_older_releases():
+    x = image(1, 2, 4, 6)
+    compare(
+        [
+            "image.resize(%x, size=[8, 9], align_corners=True)",
+            'image.resize(%x, size=[8, 9], coordinate_transformation_mode="half_pixel")',
+            'image.resize(%x, size=[8, 9], align_corners=False, method="nearest_neighbor")',
+            "image.resize(%x, size=[3, 9]"
+            + attributes(method="nearest_neighbor", coordinate_transformation_mode="half_pixel")
+            + ")",
+        ],
+        x,
+        [
+            resized(x, [2, 3], [8, 9], "linear", "align_corners"),
+            resized(x, [2, 3], [8, 9], "linear", "half_pixel"),
+            resized(x, [2, 3], [8, 9], "nearest_neighbor", "asymmetric", "floor"),
+            resized(x, [2, 3], [3, 9], "nearest_neighbor", "asymmetric", "floor"),
+        ],
+        2e-6,
+    )
+    with pytest.raises(RelayError, match="default changed"):
+        run_ops("image.resize(%x, size=[8, 9])", {"x": x})
+
+
 def test_an_image_of_unknown_size():
     x = image(1, 2, 4, 5)
     text = "def @main(%x: Tensor[(?, 2, ?, ?), float32]) { image.resize2d(%x, size=[8, 7]) }"

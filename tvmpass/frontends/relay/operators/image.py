@@ -108,6 +108,26 @@ def resize3d(emit, attrs, x):
     return _resize(emit, attrs, x, 3, attrs.ints("size"), attrs.roi)
 
 
+@_OWN.operator("image.resize")
+def resize(emit, attrs, x):
+    """Convert the one resize of releases 0.6 and 0.7; its nearest pixel is that below, not the closest."""
+    if attrs.word("coordinate_transformation_mode"):
+        mode = str(attrs["coordinate_transformation_mode"])
+    elif "align_corners" in attrs:
+        mode = "align_corners" if attrs["align_corners"] else "asymmetric"
+    else:
+        # Left out it was align_corners in release 0.6 and half_pixel in 0.7.
+        raise CannotConvert("state coordinate_transformation_mode: its default changed between releases")
+    if mode not in ("align_corners", "asymmetric", "half_pixel"):
+        raise CannotConvert(f"coordinate_transformation_mode {mode!r}")
+    method = attrs.word("method") or "bilinear"
+    if method == "nearest_neighbor" and mode == "half_pixel":
+        mode = "asymmetric"
+    stated = {name: attrs[name] for name in ("size", "layout", "out_dtype") if name in attrs}
+    stated |= {"method": method, "coordinate_transformation_mode": mode, "rounding_method": ""}
+    return resize2d(emit, Attrs("image.resize2d", stated), x)
+
+
 @_OWN.operator("dyn.image.resize2d")
 def dyn_resize2d(emit, attrs, x, size, roi):
     region = emit.array(roi)

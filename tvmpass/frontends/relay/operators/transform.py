@@ -112,14 +112,14 @@ def reshape(emit, attrs, x, *shape):
     return reshaped(emit, x, new_shape(shape_of(x), asked, bool(attrs.allowzero)))
 
 
-@_OWN.operator("contrib_reverse_reshape")
+@_OWN.operator("contrib_reverse_reshape", "_contrib_reverse_reshape")
 def reverse_reshape(emit, attrs, x):
     return _reversed_reshape(emit, attrs, x, _asked(emit, attrs, "newshape", (), ""))
 
 
 def _reversed_reshape(emit, attrs, x, asked):
     """Reshape with special sizes read from the right."""
-    made = new_shape(shape_of(x)[::-1], asked[::-1], bool(attrs.allowzero))
+    made = new_shape(shape_of(x)[::-1], asked[::-1], bool(attrs.get("allowzero")))
     return reshaped(emit, x, made[::-1])
 
 
@@ -251,7 +251,9 @@ def stack(emit, attrs, data):
 
 
 def _fields(data: Any) -> Sequence[Any]:
-    parts = data if isinstance(data, (tuple, list)) else (data,)
+    if not isinstance(data, (tuple, list)):
+        raise CannotConvert("it takes a tuple of tensors")
+    parts = data
     if not parts:
         raise CannotConvert("it joins an empty tuple")
     return parts
