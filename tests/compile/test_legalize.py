@@ -148,6 +148,18 @@ def test_empty_axis_of_integers_gives_the_extreme():
     assert run(_module(lambda v: op.min(v, [1]), x), x)[0].tolist() == [127, 127]
 
 
+@pytest.mark.parametrize("name", ["group_norm", "instance_norm"])
+def test_normalising_nothing(name):
+    x, scale = np.zeros((1, 4, 0, 3), "float32"), np.ones(4, "float32")
+    groups = {"num_groups": 2} if name == "group_norm" else {}
+
+    def body(value, weight):
+        return getattr(op.nn, name)(value, weight, weight, channel_axis=1, axes=[2, 3], **groups)
+
+    (got,) = run(_module(body, x, scale), x, scale, canonical=False)
+    assert got.shape == x.shape
+
+
 DIVISIONS = ("divide", "floor_divide", "mod", "floor_mod")
 
 

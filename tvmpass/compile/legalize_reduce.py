@@ -7,6 +7,7 @@ digits where the mean is large against the spread.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import numpy as np
@@ -58,9 +59,9 @@ def dim_product(x: te.Tensor, axes: list[int]):
 
 
 def reciprocal(count, dtype: str):
-    """Return 1 / count as a constant where the count is one."""
+    """Return 1 / count as a constant where the count is one; of nothing, a mean is NaN."""
     if isinstance(count, (int, tirx.IntImm)):
-        return tirx.const(1.0 / int(count), dtype)
+        return tirx.const(1.0 / int(count) if int(count) else math.inf, dtype)
     return tirx.const(1.0, dtype) / count.astype(dtype)
 
 
