@@ -17,7 +17,7 @@ import numpy as np
 
 from .bench import Bench, Verdict
 
-PROGRAMS, CHUNK, SPARE = 2000, 100, 2
+PROGRAMS, CHUNK, SPARE = 2000, 100, 3
 SHARED = 200
 LEVELS = (3, 0, 1, 2, "plain")
 """The level of each program in turn; "plain" is TVM's own default pipeline."""

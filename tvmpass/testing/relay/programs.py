@@ -52,8 +52,8 @@ class Program:
 
 
 @st.composite
-def programs(draw: st.DrawFn, size: int = 8, shared: bool = False) -> Program:
-    """Draw a program of at most ``size`` statements in ``@main``.
+def programs(draw: st.DrawFn, size: int = 12, shared: bool = False) -> Program:
+    """Draw a program of three to ``size`` statements in ``@main``.
 
     With ``shared`` blocks use nodes outside of them that have no name; such a
     program can be converted but not printed (see `Builder`).
@@ -67,7 +67,7 @@ def programs(draw: st.DrawFn, size: int = 8, shared: bool = False) -> Program:
         _parameter(builder)
     for _ in range(builder.number(0, 1)):
         _global_function(builder)
-    for _ in range(builder.number(1, size)):
+    for _ in range(builder.number(min(3, size), size)):
         _statement(builder, 0)
     unread = [value for value in builder.scope.made if value.node not in builder.used]
     results = [value for value in unread if value.result is None][-MOST_RESULTS:] or [_made(builder)]
