@@ -108,3 +108,11 @@ def test_contradicting_units_are_refused():
             "def @main(%x: Tensor[(3, 4), float32], %w: Tensor[(5, 4), float32])"
             " { nn.dense(%x, %w, units=6) }"
         )
+
+
+def test_batches_that_may_differ_are_refused():
+    with pytest.raises(TvmpassError, match="the batches of the operands must be equal"):
+        converted(
+            "def @main(%a: Tensor[(?, 3, 4), float32], %b: Tensor[(2, 4, 5), float32])"
+            " { nn.batch_matmul(%a, %b) }"
+        )

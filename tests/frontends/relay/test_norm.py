@@ -136,3 +136,14 @@ def test_softmax_family(axis):
 def test_dropout_drops_nothing():
     x = normal(2, 3)
     check("%0 = nn.dropout(%x, rate=0.7f);\n(%0.0, %0.1)", {"x": x}, x, np.ones_like(x))
+
+
+def test_bfloat16():
+    dtype = pytest.importorskip("ml_dtypes").bfloat16
+    x = normal(2, 4, 3, 3).astype(dtype)
+    gamma, beta = normal(4).astype(dtype), normal(4).astype(dtype)
+    wide = standardized(x.astype("float32").reshape(2, 2, 2, 3, 3), (2, 3, 4)).reshape(x.shape)
+    expected = wide * along(gamma, 1, 4).astype("float32") + along(beta, 1, 4).astype("float32")
+    (got,) = run_ops("nn.group_norm(%x, %g, %b, num_groups=2)", {"x": x, "g": gamma, "b": beta})
+    assert got.dtype == dtype
+    np.testing.assert_allclose(got.astype("float32"), expected, rtol=0.05, atol=0.05)

@@ -47,6 +47,27 @@ def test_a_constant_around():
     )
 
 
+def test_widths_that_are_a_tensor():
+    x = normal(3, 5)
+    check(
+        '(dyn.nn.pad(%x, full(1, shape=[2, 2], dtype="int32"), 2f),'
+        ' dyn.nn.pad(%x, full(2, shape=[2, 2], dtype="int64"), 2f, pad_mode="reflect"))',
+        {"x": x},
+        np.pad(x, 1, constant_values=2),
+        np.pad(x, 2, "reflect"),
+    )
+
+
+def test_the_value_may_be_an_attribute_as_before_release_0_8():
+    x = normal(2, 3)
+    check(
+        "(nn.pad(%x, pad_width=[[1, 0], [0, 1]], pad_value=2f), nn.pad(%x, pad_width=[[1, 0], [0, 1]]))",
+        {"x": x},
+        np.pad(x, [(1, 0), (0, 1)], constant_values=2),
+        np.pad(x, [(1, 0), (0, 1)]),
+    )
+
+
 def test_a_negative_width_cuts_off():
     x = normal(3, 5)
     check(
@@ -183,12 +204,14 @@ def test_scaling_of_images():
         "(nn.upsampling(%x, scale_h=2f, scale_w=3f),"
         ' nn.upsampling(%l, scale_h=2f, scale_w=3f, layout="NHWC"),'
         ' nn.upsampling(%p, scale_h=2f, scale_w=3f, layout="NCHW2c"),'
-        ' nn.upsampling(%x, scale_h=2f, scale_w=1.5f, method="bilinear"),'
+        " dyn.nn.upsampling(%x, 2f, 3f),"
+        ' nn.upsampling(%x, scale_h=2f, scale_w=1.5f, method="BILINEAR"),'
         ' nn.upsampling(%x, scale_h=2f, scale_w=2f, method="bilinear", align_corners=True))',
         {"x": x, "l": x.transpose(0, 2, 3, 1).copy(), "p": packed(x, 1, 2)},
         near,
         near.transpose(0, 2, 3, 1),
         packed(near, 1, 2),
+        near,
         smooth,
         aligned,
         rtol=1e-5,
@@ -205,11 +228,13 @@ def test_scaling_of_volumes():
         f'(nn.upsampling3d(%x, {scales}, scale_w=3f, coordinate_transformation_mode="asymmetric"),'
         f' nn.upsampling3d(%l, {scales}, scale_w=3f, layout="NDHWC",'
         ' coordinate_transformation_mode="asymmetric"),'
+        ' dyn.nn.upsampling3d(%x, 2f, 2f, 3f, coordinate_transformation_mode="asymmetric"),'
         f' nn.upsampling3d(%x, {scales}, scale_w=2f, method="trilinear",'
         ' coordinate_transformation_mode="asymmetric"))',
         {"x": x, "l": x.transpose(0, 2, 3, 4, 1).copy()},
         near,
         near.transpose(0, 2, 3, 4, 1),
+        near,
         smooth,
         rtol=1e-5,
         atol=1e-5,

@@ -104,7 +104,7 @@ def test_adaptive_pools():
         " nn.adaptive_max_pool2d(%y, output_size=[7, 3]), nn.adaptive_avg_pool2d(%y, output_size=[1, 1]),"
         " nn.adaptive_max_pool3d(%z, output_size=[2, 2, 4]),"
         " nn.adaptive_avg_pool3d(%z, output_size=[3, 5, 2]),"
-        " nn.adaptive_avg_pool2d(%y))",
+        " nn.adaptive_avg_pool2d(%y), contrib.adaptive_max_pool2d(%y, output_size=[3, 4]))",
         {"x": x, "y": y, "z": z},
         adaptive_pool(x, "mean", [3]),
         adaptive_pool(x, "max", [5]),
@@ -115,6 +115,7 @@ def test_adaptive_pools():
         adaptive_pool(z, "max", [2, 2, 4]),
         adaptive_pool(z, "mean", [3, 5, 2]),
         y,
+        adaptive_pool(y, "max", [3, 4]),
     )
 
 

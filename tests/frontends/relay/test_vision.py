@@ -54,6 +54,22 @@ def test_valid_counts():
     )
 
 
+def test_thresholds_may_be_attributes_as_before_release_0_8():
+    data = boxes_of(1, 6)
+    indices = np.arange(6, dtype="int32")[None]
+    arrays = {"x": data, "v": np.array([6], "int32"), "i": indices}
+    old = run_ops(
+        "(vision.get_valid_counts(%x, score_threshold=0.3f),"
+        " vision.non_max_suppression(%x, %v, %i, max_output_size=2, iou_threshold=0.4f))",
+        arrays,
+    )
+    new = run_ops(
+        "(vision.get_valid_counts(%x, 0.3f), vision.non_max_suppression(%x, %v, %i, 2, 0.4f))", arrays
+    )
+    for one, other in zip(old, new):
+        np.testing.assert_array_equal(one, other)
+
+
 def suppressed(data, valid, indices, most, threshold, *, force=False, top=-1, ids=0, start=2, score=1):
     """Return the kept boxes and their indices, -1 where dropped."""
     kept, places = np.full_like(data, -1), np.full(data.shape[:2], -1, "int32")

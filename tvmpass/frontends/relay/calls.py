@@ -36,7 +36,7 @@ def check_call(name: str, args: Sequence[Value], attrs: Mapping[str, Any]) -> No
     if operator is None:
         return
     takes = older.ARGUMENTS.get(name, operator["args"])
-    if len(args) != len(takes):
+    if not len(takes) - older.OPTIONAL.get(name, 0) <= len(args) <= len(takes):
         words = f"{len(takes)} arguments ({', '.join(takes)})" if takes else "no arguments"
         raise CannotConvert(f"takes {words}, {len(args)} given")
     for index, arg in enumerate(args if name not in structural.TABLE else ()):

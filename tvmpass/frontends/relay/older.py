@@ -49,6 +49,13 @@ ARGUMENTS: dict[str, list[str]] = {
 }
 """The arguments of operators that 0.19 declares otherwise than it calls them, or no longer has."""
 
+OPTIONAL: dict[str, int] = {
+    "nn.pad": 1,
+    "vision.get_valid_counts": 1,
+    "vision.non_max_suppression": 2,
+}
+"""How many of the last arguments an operator may lack: before 0.8 they were attributes."""
+
 UNDECLARED: dict[str, dict[str, str]] = {"dyn.expand_dims": {"num_newaxis": "int"}}
 """Attributes that 0.19 gives calls of an operator without saying so in its registration."""
 

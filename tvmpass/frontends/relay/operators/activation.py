@@ -9,7 +9,7 @@ from tvm import relax
 from ..table import Attrs, CannotConvert, Emitter, Table
 from .facts import dtype_of, is_float, normal_axis, product, rank_of, shape_of
 from .layouts import along
-from .shapes import reshaped
+from .shapes import require_same, reshaped
 
 TABLE = Table()
 
@@ -35,7 +35,7 @@ def leaky_relu(emit: Emitter, attrs: Attrs, x):
 def prelu(emit: Emitter, attrs: Attrs, x, slope):
     """Convert ``x`` where positive, its channel's slope times x elsewhere."""
     axis = normal_axis(int(attrs.axis), rank_of(x))
-    if is_float(dtype_of(x)):
+    if dtype_of(x).startswith("float") and isinstance(shape_of(x)[axis], int):
         return relax.op.nn.prelu(x, slope, axis)
     scaled = emit(relax.op.multiply(x, along(emit, slope, axis, rank_of(x))))
     return relax.op.where(emit(relax.op.greater(x, emit.const(0, dtype_of(x)))), x, scaled)
@@ -71,6 +71,8 @@ def _negative_mean(emit: Emitter, terms):
 def _check_pair(x, y) -> None:
     if rank_of(x) != 2 or rank_of(y) != 2:
         raise CannotConvert(f"operands of ranks {rank_of(x)} and {rank_of(y)}, 2 is needed")
+    for axis, (one, other) in enumerate(zip(shape_of(x), shape_of(y))):
+        require_same(one, other, f"dims {axis} of the operands")
 
 
 @TABLE.operator("nn.cross_entropy")

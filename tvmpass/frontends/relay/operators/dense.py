@@ -8,7 +8,7 @@ from tvm import relax
 
 from ..table import Attrs, CannotConvert, Emitter, Table
 from .facts import dtype_of, product, rank_of, shape_of
-from .shapes import reshaped
+from .shapes import require_same, reshaped
 
 TABLE = Table()
 
@@ -67,6 +67,8 @@ def batch_matmul(emit: Emitter, attrs: Attrs, a, b):
         transpose_b = mismatch and left[2] == right[2]
     a = _swapped(emit, a) if transpose_a else a
     b = _swapped(emit, b) if transpose_b else b
+    if 1 not in (shape_of(a)[0], shape_of(b)[0]):
+        require_same(shape_of(a)[0], shape_of(b)[0], "the batches of the operands")
     return _product(emit, attrs, a, b)
 
 

@@ -76,7 +76,8 @@ def group_norm(emit: Emitter, attrs: Attrs, x, gamma, beta):
     if groups < 1 or channels % groups:
         raise CannotConvert(f"{channels} channels do not make {groups} groups")
     gamma, beta = _scales(emit, attrs, gamma, beta)
-    if axis < rank - 1 and axis > 0:
+    # Relax's operator has no bfloat16, and needs an axis behind the channels.
+    if 0 < axis < rank - 1 and dtype_of(x).startswith("float"):
         return relax.op.nn.group_norm(
             x,
             gamma,

@@ -8,8 +8,8 @@ from typing import Any
 from tvm import relax, tirx, topi
 
 from ..table import Attrs, CannotConvert, Emitter, Table
-from .facts import dtype_of, is_float, normal_axis, rank_of, shape_of
-from .layouts import is_plain, known, packed, unpacked
+from .facts import as_shape, dtype_of, is_float, normal_axis, rank_of, shape_of
+from .layouts import known, packed, unpacked
 from .shapes import reshaped
 
 TABLE = Table()
@@ -66,10 +66,25 @@ def pad(emit: Emitter, attrs: Attrs, x, value=None):
     Releases before 0.8 state the value as the attribute ``pad_value``.
     """
     widths = _pairs(attrs.pad_width, rank_of(x), "pad_width")
-    mode = attrs.word("pad_mode") or "constant"
+    value = attrs.get("pad_value", 0.0) if value is None else value
+    return _padded_in(emit, x, widths, value, attrs.word("pad_mode") or "constant")
+
+
+@TABLE.operator("dyn.nn.pad")
+def dynamic_pad(emit: Emitter, attrs: Attrs, x, width, value):
+    """Convert padding whose widths are a tensor that is known now."""
+    array = emit.array(width)
+    if array is None:
+        raise CannotConvert("the widths are computed when the program runs")
+    return _padded_in(
+        emit, x, _pairs(array.tolist(), rank_of(x), "pad_width"), value, attrs.word("pad_mode") or "constant"
+    )
+
+
+def _padded_in(emit: Emitter, x, widths: list[tuple[int, int]], value, mode: str):
     if mode == "constant":
-        if value is None:
-            return _padded(emit, x, widths, attrs.get("pad_value", 0.0))
+        if isinstance(value, (int, float)):
+            return _padded(emit, x, widths, value if is_float(dtype_of(x)) else int(value))
         array = emit.array(value)
         if array is not None and array.size == 1:
             number = array.astype(dtype_of(x)).reshape(()).item()
@@ -239,23 +254,37 @@ def _scaled(size: Any, scale: float):
     raise CannotConvert(f"a symbolic size {size} times {scale}; give the size with --shape")
 
 
+def _known_scale(emit: Emitter, scale) -> float:
+    array = emit.array(scale)
+    if array is None:
+        raise CannotConvert("the scales are computed when the program runs")
+    return float(array.reshape(()))
+
+
 @TABLE.operator("nn.upsampling")
 def upsampling(emit: Emitter, attrs: Attrs, x):
     """Convert the scaling of an image."""
+    return _scaled_image(emit, attrs, x, float(attrs.scale_h), float(attrs.scale_w))
+
+
+@TABLE.operator("dyn.nn.upsampling")
+def dynamic_upsampling(emit: Emitter, attrs: Attrs, x, scale_h, scale_w):
+    """Convert the scaling of an image by numbers that are known now."""
+    return _scaled_image(emit, attrs, x, _known_scale(emit, scale_h), _known_scale(emit, scale_w))
+
+
+def _scaled_image(emit: Emitter, attrs: Attrs, x, scale_h: float, scale_w: float):
     layout = attrs.word("layout") or "NCHW"
     plain = "NHWC" if layout == "NHWC" else "NCHW"
     x = unpacked(emit, x, layout, plain)
     sizes = dict(zip(plain, shape_of(x)))
-    size = [_scaled(sizes["H"], float(attrs.scale_h)), _scaled(sizes["W"], float(attrs.scale_w))]
-    method = attrs.word("method") or "nearest_neighbor"
-    method = {"bilinear": "linear", "bicubic": "cubic"}.get(method, method)
-    if method not in ("nearest_neighbor", "linear", "cubic"):
-        raise CannotConvert(f"method={attrs.method!r} is not nearest_neighbor, bilinear or bicubic")
     result = relax.op.image.resize2d(
         x,
-        relax.ShapeExpr(size),
+        as_shape([_scaled(sizes["H"], scale_h), _scaled(sizes["W"], scale_w)]),
         layout=plain,
-        method=method,
+        method=_method(
+            attrs, {"nearest_neighbor": "nearest_neighbor", "bilinear": "linear", "bicubic": "cubic"}
+        ),
         coordinate_transformation_mode="align_corners" if attrs.align_corners else "asymmetric",
         rounding_method="",
         cubic_alpha=-0.5,
@@ -263,25 +292,37 @@ def upsampling(emit: Emitter, attrs: Attrs, x):
     return result if layout == plain else packed(emit, emit(result), plain, layout)
 
 
+def _method(attrs: Attrs, names: dict[str, str]) -> str:
+    """Return Relax's name of an interpolation; early releases wrote it in capitals."""
+    names = {"nearest_neighbor": "nearest_neighbor", **names}
+    method = (attrs.word("method") or "nearest_neighbor").lower()
+    if method not in names:
+        raise CannotConvert(f"method={attrs.method!r} is not one of {', '.join(names)}")
+    return names[method]
+
+
 @TABLE.operator("nn.upsampling3d")
 def upsampling3d(emit: Emitter, attrs: Attrs, x):
     """Convert the scaling of a volume."""
+    return _scaled_volume(emit, attrs, x, *(float(attrs[f"scale_{axis}"]) for axis in "dhw"))
+
+
+@TABLE.operator("dyn.nn.upsampling3d")
+def dynamic_upsampling3d(emit: Emitter, attrs: Attrs, x, *scales):
+    """Convert the scaling of a volume by numbers that are known now."""
+    return _scaled_volume(emit, attrs, x, *(_known_scale(emit, scale) for scale in scales))
+
+
+def _scaled_volume(emit: Emitter, attrs: Attrs, x, *scales: float):
     layout = attrs.word("layout") or "NCDHW"
     plain = layout if layout in ("NCDHW", "NDHWC") else "NCDHW"
-    if not is_plain(layout) and rank_of(x) == 5:
-        raise CannotConvert(f"a tensor of rank 5 has no layout {layout!r}")
     x = unpacked(emit, x, layout, plain)
     sizes = dict(zip(plain, shape_of(x)))
-    size = [_scaled(sizes[axis], float(attrs[f"scale_{axis.lower()}"])) for axis in "DHW"]
-    method = attrs.word("method") or "nearest_neighbor"
-    method = {"trilinear": "linear"}.get(method, method)
-    if method not in ("nearest_neighbor", "linear"):
-        raise CannotConvert(f"method={attrs.method!r} is not nearest_neighbor or trilinear")
     result = relax.op.image.resize3d(
         x,
-        relax.ShapeExpr(size),
+        as_shape([_scaled(sizes[axis], scale) for axis, scale in zip("DHW", scales)]),
         layout=plain,
-        method=method,
+        method=_method(attrs, {"trilinear": "linear"}),
         coordinate_transformation_mode=attrs.word("coordinate_transformation_mode") or "half_pixel",
         rounding_method="",
         cubic_alpha=-0.5,

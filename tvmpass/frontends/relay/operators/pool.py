@@ -200,7 +200,9 @@ def _bins(axes: list[int], wanted: list, kind: str, x: te.Tensor) -> te.Tensor:
 
 for _rank in (1, 2, 3):
     for _kind in ("max", "avg"):
-        TABLE.operator(f"nn.adaptive_{_kind}_pool{_rank}d")(partial(_adaptive, _rank, _kind))
+        # The name that starts with contrib is of TVM 0.6, for images only.
+        _old = [f"contrib.adaptive_{_kind}_pool2d"] if _rank == 2 else []
+        TABLE.operator(f"nn.adaptive_{_kind}_pool{_rank}d", *_old)(partial(_adaptive, _rank, _kind))
 
 
 def _global(kind: str, emit: Emitter, attrs: Attrs, x):

@@ -22,14 +22,12 @@ def _floats(attrs: Attrs, name: str) -> list[float]:
     return [float(item) for item in (value if isinstance(value, (list, tuple)) else [value])]
 
 
-def _operand(emit: Emitter, given, attrs: Attrs, name: str, dtype: str):
-    """Return an operand that older releases state as an attribute."""
+def _operand(emit: Emitter, given, attrs: Attrs, name: str, dtype: str, otherwise: float):
+    """Return an operand that older releases state as an attribute, with a default."""
     if given is not None:
         return given
     value = attrs.get(name)
-    if value is None:
-        raise CannotConvert(f"neither an operand nor an attribute {name}")
-    return emit.const(value, dtype)
+    return emit.const(otherwise if value is None else value, dtype)
 
 
 @TABLE.operator("vision.multibox_prior")
@@ -84,9 +82,7 @@ def multibox_transform_loc(emit: Emitter, attrs: Attrs, scores, locations, ancho
 @TABLE.operator("vision.get_valid_counts")
 def get_valid_counts(emit: Emitter, attrs: Attrs, data, threshold=None):
     """Convert the selection of boxes above a threshold: their number, the boxes, their indices."""
-    if attrs.get("score_threshold") is not None:
-        threshold = None
-    threshold = _operand(emit, threshold, attrs, "score_threshold", "float32")
+    threshold = _operand(emit, threshold, attrs, "score_threshold", "float32", 0.0)
     return emit.te(
         lambda a, b: box_kernels.valid_counts(a, b, int(attrs.id_index), int(attrs.score_index)),
         data,
@@ -108,8 +104,8 @@ def non_max_suppression(emit: Emitter, attrs: Attrs, data, valid, indices=None, 
     """
     if rank_of(data) != 3 or indices is None:
         raise CannotConvert("boxes of rank 3, their number and their indices are needed")
-    most = _operand(emit, most, attrs, "max_output_size", "int32")
-    overlap = _operand(emit, overlap, attrs, "iou_threshold", "float32")
+    most = _operand(emit, most, attrs, "max_output_size", "int32", -1)
+    overlap = _operand(emit, overlap, attrs, "iou_threshold", "float32", 0.5)
     rules = {name: int(attrs[name]) for name in ("top_k", "coord_start", "score_index", "id_index")}
     rules |= {name: bool(attrs[name]) for name in ("force_suppress", "return_indices")}
     # Only valid boxes are sorted: the others come last.
