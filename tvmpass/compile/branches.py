@@ -16,8 +16,9 @@ from tvm import relax
 def outline_branches(mod: tvm.IRModule) -> tvm.IRModule:
     """Return the module with the branches of every If as private functions that they call.
 
-    The symbolic sizes that a branch needs become a trailing parameter.  A module
-    without If is returned as it is.
+    The symbolic sizes that a branch needs become a trailing parameter.  What is
+    pure stands in dataflow blocks afterwards.  A module without If is returned
+    as it is.
     """
     made = tvm.IRModule(dict(mod.functions_items()), attrs=mod.attrs)
     names = {variable.name_hint for variable, _ in mod.functions_items()}
@@ -36,11 +37,15 @@ def outline_branches(mod: tvm.IRModule) -> tvm.IRModule:
             made.update_func(name, branch)
             return name
 
-        body = _outlined(function.body, add)
-        if body is not function.body:
+        old = function.body
+        body = _outlined(old, add)
+        if body is not old:
             changed = True
             made.update_func(variable, _with_body(function, body))
-    return made if changed else mod
+    if not changed:
+        return mod
+    # Rules and planners look into dataflow blocks; importers leave branches without.
+    return relax.transform.ConvertToDataflow(min_size=1)(made)
 
 
 def _with_body(function: relax.Function, body) -> relax.Function:
@@ -76,19 +81,18 @@ def _outlined(sequence, add: Callable[[relax.Function], tvm.ir.GlobalVar]):
 
 def _called(branch, add: Callable[[relax.Function], tvm.ir.GlobalVar]):
     """Return a branch that is one call of a new function with its bindings."""
-    if not any(
-        isinstance(binding.value, relax.Call) for block in branch.blocks for binding in block.bindings
-    ):
-        return branch  # names and items only: nothing is allocated
+    bindings = [binding for block in branch.blocks for binding in block.bindings]
+    calls = [binding.value for binding in bindings if isinstance(binding.value, relax.Call)]
+    if all(isinstance(call.op, tvm.ir.GlobalVar) for call in calls):
+        return branch  # names, items and calls of other functions: nothing is allocated
     # Symbols that stand as sizes among a call's arguments are found too; they go by the shape below.
     params = [var for var in relax.analysis.free_vars(branch) if not isinstance(var.ty, tvm.ir.PrimType)]
     args = list(params)
     function = relax.Function(params, branch, relax.AnyType())
     free = list(relax.analysis.free_symbolic_vars(function))
     # The sizes in the parameters' own types are written anew inside: all are passed.
-    symbols = list(
-        dict.fromkeys([*free, *(s for p in params for s in relax.analysis.tir_vars_in_type(p.ty))])
-    )
+    written = [symbol for param in params for symbol in relax.analysis.tir_vars_in_type(param.ty)]
+    symbols = list(dict.fromkeys([*free, *written]))
     if symbols:
         params.append(relax.Var("sizes", relax.ShapeType(symbols)))
         args.append(relax.ShapeExpr(symbols))

@@ -65,7 +65,10 @@ class RelaxEmitter:
 
     def const(self, value, dtype: str) -> Any:
         """Return a constant of exactly this dtype."""
-        return make_constant(np.asarray(value).astype(_numpy_dtype(dtype)))
+        array = np.asarray(value).astype(_numpy_dtype(dtype))
+        if array.size == 0:  # TVM stores it, and cannot load it again
+            return self(relax.op.zeros(array.shape, dtype))
+        return make_constant(array)
 
     def array(self, expr) -> np.ndarray | None:
         """Return the value of an expression known now, else None.
