@@ -13,7 +13,7 @@ from .bench import Bench, Verdict
 TOLERANCE = 2e-5
 LEVELS = (0, 3)
 REFUSED = {
-    "adt_match": (":9:", "ADT", "match"),
+    "adt_match": ("match over an algebraic data type (ADT)", "line 9"),
     "no_meta_section": (":3:", "meta[relay.Constant][0]", "no metadata section"),
 }
 
@@ -88,6 +88,7 @@ def _difference(got: np.ndarray, wanted: np.ndarray) -> tuple[str, float]:
     if wanted.dtype.kind != "f":
         unequal = int((got != wanted).sum())
         return (f"{unequal} of {wanted.size} values differ" if unequal else ""), 0.0
+    got, wanted = np.atleast_1d(got), np.atleast_1d(wanted)
     difference = np.abs(got.astype("float64") - wanted.astype("float64"))
     difference[np.isnan(got) & np.isnan(wanted) | (got == wanted)] = 0.0
     close = np.allclose(got, wanted, rtol=TOLERANCE, atol=TOLERANCE, equal_nan=True)
