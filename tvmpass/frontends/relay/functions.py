@@ -124,7 +124,9 @@ class Functions:
         context = Context(
             {variable: parameter(variable.name, renamed.type(variable.ty)) for variable in outside}
         )
-        name = to.builder.get_unique_name((callee.name or called).strip("@%") if callee.name else "local")
+        # The builder numbers names that are taken; the public function's is not yet.
+        name = callee.name.lstrip("@") or "local"
+        name = "main_called" if name == "main" else name
         if repeats:
             variable, result = self._stub(function, name, params, called)
             self._instances[key] = Instance(variable, outside, result)
@@ -167,7 +169,7 @@ class Functions:
         types = [_returned(leaf) for leaf in flat(result)]
         returned = types[0] if len(types) == 1 else relax.TupleType(types)
         # The builder has one variable for equal functions; stubs of equal types must differ.
-        stub = relax.Function.create_empty(params, returned).with_attr("tvmpass.stub", name)
+        stub = relax.Function.create_empty(params, returned).with_attr("tvmpass.stub", len(self._instances))
         return to.builder.add_func(stub, name), result
 
     def _as_declared(self, item, ty: ast.TensorType):
