@@ -23,6 +23,7 @@ def point(bench: Bench) -> Verdict:
     index = json.loads((cases / "index.json").read_text())
     names = [f"text/{name}" for name in index]
     names += [f"json/{path.stem}" for path in sorted((cases / "json").glob("*.json"))]
+    names += ["saved/all"]
     names += [f"handwritten/{path.stem}" for path in sorted((cases / "handwritten").glob("*.relay"))]
     names += [f"unsupported/{path.stem}" for path in sorted((cases / "unsupported").glob("*.relay"))]
 
@@ -30,6 +31,8 @@ def point(bench: Bench) -> Verdict:
         kind, _, name = item.partition("/")
         if kind == "unsupported":
             return refused(bench, cases / kind / f"{name}.relay")
+        if kind == "saved":
+            return bench.child("relay_cases:saved", str(bench.shared))
         return bench.child("relay_cases:compare", str(cases), kind, name)
 
     results = bench.items("A", names, one, parallel=True)
@@ -37,7 +40,7 @@ def point(bench: Bench) -> Verdict:
     worst = max((row.get("worst", 0.0) for row in results.values()), default=0.0)
     counts = {
         kind: sum(name.startswith(kind) for name in results)
-        for kind in ("text", "json", "handwritten", "unsupported")
+        for kind in ("text", "json", "handwritten", "saved", "unsupported")
     }
     told = ", ".join(f"{count} {kind}" for kind, count in counts.items())
     text = f"{told}; largest difference {worst:.1e} at levels {LEVELS}; integers and bools exact"
@@ -74,6 +77,32 @@ def compare(folder: str, kind: str, name: str) -> dict:
             if problem:
                 return {"ok": False, "error": f"level {level}, {label}: {problem}"}
     return {"ok": True, "worst": worst}
+
+
+def saved(folder: str) -> dict:
+    """Convert each text directly and by way of the JSON that TVM would have saved; compare."""
+    import tvm
+
+    from tvmpass.frontends.relay.convert import convert
+    from tvmpass.frontends.relay.json_reader import read_json
+    from tvmpass.frontends.relay.parser import parse
+    from tvmpass.testing.relay.save_json import save_json
+
+    cases = Path(folder) / "relay_cases"
+    pairs = []
+    for path in [*sorted(cases.glob("*.relay")), *sorted((Path(folder) / "relay_nets").glob("*.relay"))]:
+        module = parse(path.read_text(), path.name)
+        pairs.append((path.name, module, read_json(save_json(module), path.name)))
+    for path in sorted((cases / "json").glob("*.json")):
+        text = (cases / f"{path.stem}.relay").read_text()
+        pairs.append((path.name, parse(text, path.name), read_json(path.read_text(), path.name)))
+    different = []
+    for name, one, other in pairs:
+        try:
+            tvm.ir.assert_structural_equal(convert(one), convert(other), map_free_vars=True)
+        except Exception as error:  # whatever it is, the other files are still worth knowing
+            different.append(f"{name}: {str(error)[-200:]}")
+    return {"ok": not different, "equal": len(pairs) - len(different), "different": different}
 
 
 def _arrays(path: Path) -> dict[str, np.ndarray]:
