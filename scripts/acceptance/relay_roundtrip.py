@@ -1,4 +1,4 @@
-"""B: random programs go round: tree, text, parser, converter, build; against an interpreter.
+"""B: random programs go round: tree, text or JSON, reader, converter, build; against an interpreter.
 
 The interpreter and the printer are judged by real Relay first: the one by the
 outputs of the golden cases, the other by their text, and every form of the
@@ -45,7 +45,7 @@ def point(bench: Bench) -> Verdict:
     cancelled = sum(row["cancelled"] for row in good)
     text = (
         f"{len(distinct)} different programs, {sum(operators.values())} calls of {len(operators)} operators, "
-        f"at levels {', '.join(map(str, LEVELS))}, and {SHARED} that share nodes between blocks: "
+        f"at levels {', '.join(map(str, LEVELS))}, and {SHARED} from JSON that share nodes between blocks: "
         f"{len(problems)} differences; {cancelled} judged by the largest value on the way"
     )
     if problems or bad:
@@ -153,10 +153,10 @@ def golden_forms(shared: str) -> set:
 
 
 def chunk(shared: str, kind: str, place: int) -> dict:
-    """Bring a hundred programs around; ``shared`` ones are converted without a text."""
+    """Bring a hundred programs around: as text and JSON, ``shared`` ones as JSON only."""
     from tvmpass.testing.relay.printer import print_module
     from tvmpass.testing.relay.programs import programs
-    from tvmpass.testing.relay.roundtrip import outcome, reread, sample
+    from tvmpass.testing.relay.roundtrip import from_json, from_text, outcome, sample
 
     from .relay_forms import forms, unknown
 
@@ -171,7 +171,9 @@ def chunk(shared: str, kind: str, place: int) -> dict:
         found["hashes"].append(hashlib.sha256(text.encode()).hexdigest()[:16])
         operators += operators_of(text)
         try:
-            module, problem = reread(program, comments=number % 8 != 7) if printable else (program.module, "")
+            module, problem = from_json(program)
+            if printable and not problem:
+                module, problem = from_text(program, comments=number % 8 != 7)
             result = outcome(program, module, level, start + number)
             problem, found["cancelled"] = problem or result.problem, found["cancelled"] + result.cancelled
         except Exception as error:  # one program's failure is a finding, not the end

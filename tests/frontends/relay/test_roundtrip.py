@@ -10,7 +10,7 @@ from tvmpass.frontends.relay.convert import convert
 from tvmpass.frontends.relay.operators import TABLE
 from tvmpass.testing.relay import interpreter
 from tvmpass.testing.relay.programs import programs
-from tvmpass.testing.relay.roundtrip import PLAIN, difference, outcome, reread, sample
+from tvmpass.testing.relay.roundtrip import PLAIN, difference, from_json, from_text, outcome, sample
 
 FEW = settings(
     max_examples=40,
@@ -24,14 +24,21 @@ FEW = settings(
 @FEW
 @given(programs())
 def test_text_reads_as_the_program_it_was_printed_from(program):
-    _, problem = reread(program)
+    _, problem = from_text(program)
+    assert not problem
+
+
+@FEW
+@given(programs(shared=True))
+def test_json_reads_as_the_program_it_was_written_from(program):
+    _, problem = from_json(program)
     assert not problem
 
 
 @FEW
 @given(programs())
 def test_text_without_comments_reads_the_same(program):
-    _, problem = reread(program, comments=False)
+    _, problem = from_text(program, comments=False)
     assert not problem
 
 
@@ -56,7 +63,7 @@ def _kinds_of(kind):
 @pytest.mark.parametrize("level", [0, 3])
 def test_outputs_are_those_of_the_interpreter(level):
     for place, program in enumerate(sample(programs(size=5), 4, start=level)):
-        module, problem = reread(program)
+        module, problem = from_text(program)
         found = outcome(program, module, level, place)
         assert not (problem or found.problem)
 
@@ -66,7 +73,7 @@ def test_outputs_are_those_of_the_interpreter(level):
 @pytest.mark.parametrize("shared", [False, True])
 def test_outputs_of_many_programs(level, shared):
     for place, program in enumerate(sample(programs(shared=shared), 12, start=77)):
-        module = program.module if shared else reread(program)[0]
+        module = from_json(program)[0] if shared else from_text(program)[0]
         assert not outcome(program, module, level, place).problem
 
 

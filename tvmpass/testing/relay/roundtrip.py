@@ -1,4 +1,4 @@
-"""Bring random programs around: tree, text, tree, Relax, outputs; against the interpreter."""
+"""Bring random programs around: tree, text or JSON, tree, Relax, outputs; against the interpreter."""
 
 from __future__ import annotations
 
@@ -16,9 +16,11 @@ import tvmpass
 from tvmpass.compile.branches import outline_branches
 from tvmpass.frontends.relay import ast
 from tvmpass.frontends.relay.convert import convert
+from tvmpass.frontends.relay.json_reader import read_json
 from tvmpass.frontends.relay.parser import parse
 
 from .interpreter import interpret
+from .json_writer import write_json
 from .printer import print_module
 from .programs import Program
 
@@ -65,12 +67,24 @@ def _draw(strategy: SearchStrategy[Program], count: int, start: int, found: dict
     keep()
 
 
-def reread(program: Program, comments: bool = True) -> tuple[ast.Module, str]:
+def from_text(program: Program, comments: bool = True) -> tuple[ast.Module, str]:
     """Return the program that the parser makes of its text, and what is wrong with it."""
     text = print_module(program.module, program.types if comments else None)
     module = parse(text, "random.relay")
-    plain = print_module(program.module)
-    return module, "" if print_module(module) == plain else f"the text reads as another program:\n{text}"
+    return module, _other(program, module, "text")
+
+
+def from_json(program: Program) -> tuple[ast.Module, str]:
+    """Return the program that the JSON reader makes of its JSON, and what is wrong with it."""
+    module = read_json(write_json(program.module, program.types), "random.json")
+    return module, _other(program, module, "JSON")
+
+
+def _other(program: Program, module: ast.Module, form: str) -> str:
+    """Say so where a program that was read is not the one that was written."""
+    # What the printer makes of a tree depends on all of it, and on what is shared.
+    same = print_module(module) == print_module(program.module)
+    return "" if same else f"the {form} is read as another program"
 
 
 def outcome(program: Program, module: ast.Module, level: int | str, start: int) -> Outcome:
