@@ -10,6 +10,7 @@ from tvmpass.core.errors import nearest
 
 from . import older
 from .ast import Place
+from .attribute_types import check_values
 from .operators import structural
 from .table import CannotConvert, Value, defaults, schema
 from .types import flat
@@ -31,7 +32,7 @@ def one_line(error: Exception) -> str:
 
 
 def check_call(name: str, args: Sequence[Value], attrs: Mapping[str, Any]) -> None:
-    """Raise `CannotConvert` for a wrong number of arguments or an attribute that does not exist."""
+    """Raise `CannotConvert` for a wrong number of arguments or a wrong attribute."""
     operator = schema()["operators"].get(name)
     if operator is None:
         return
@@ -47,3 +48,4 @@ def check_call(name: str, args: Sequence[Value], attrs: Mapping[str, Any]) -> No
         if attribute not in known:
             has = ", ".join(known) or "none"
             raise CannotConvert(f"has no attribute {attribute!r}{nearest(attribute, known)}; it has: {has}")
+    check_values(name, attrs)
