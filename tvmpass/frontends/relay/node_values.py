@@ -15,13 +15,20 @@ def _boolean(text: str) -> bool:
     return {"true": True, "false": False}[text] if text in ("true", "false") else bool(int(text))
 
 
+def _int64(text: str) -> int:
+    value = int(text)
+    if not -(1 << 63) <= value < 1 << 63:
+        raise ValueError("out of range")
+    return value
+
+
 def dtype_name(text: str) -> str:
     """Return a dtype in today's spelling: bool, and an empty text where there is none."""
     return {"uint1": "bool", "handle": "", "void": ""}.get(text, text)
 
 
 LITERALS: dict[str, Callable[[str], Any]] = {
-    "int": int,
+    "int": _int64,
     "double": float,
     "bool": _boolean,
     "DataType": dtype_name,
