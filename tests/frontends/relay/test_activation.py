@@ -114,3 +114,12 @@ def test_negative_log_likelihood_of_one_sample():
 def test_a_bias_of_another_size_is_refused():
     with pytest.raises(TvmpassError, match="a bias of 4 for an axis of 3"):
         converted("def @main(%x: Tensor[(2, 3), float32], %b: Tensor[(4), float32]) { nn.bias_add(%x, %b) }")
+
+
+@pytest.mark.parametrize(
+    ("slope", "message"), [("(1, 3)", "a slope of rank 2, 1 is needed"), ("(4)", "a slope of 4 for an axis of 3")]
+)
+def test_a_slope_is_one_number_per_channel(slope, message):
+    text = f"def @main(%x: Tensor[(2, 3), float32], %s: Tensor[{slope}, float32]) {{ nn.prelu(%x, %s) }}"
+    with pytest.raises(TvmpassError, match=message):
+        converted(text)

@@ -35,6 +35,7 @@ def leaky_relu(emit: Emitter, attrs: Attrs, x):
 def prelu(emit: Emitter, attrs: Attrs, x, slope):
     """Convert ``x`` where positive, its channel's slope times x elsewhere."""
     axis = normal_axis(int(attrs.axis), rank_of(x))
+    _check_vector(slope, "slope", x, axis)
     if dtype_of(x).startswith("float") and isinstance(shape_of(x)[axis], int):
         return relax.op.nn.prelu(x, slope, axis)
     scaled = emit(relax.op.multiply(x, along(emit, slope, axis, rank_of(x))))
@@ -45,13 +46,18 @@ def prelu(emit: Emitter, attrs: Attrs, x, slope):
 def bias_add(emit: Emitter, attrs: Attrs, x, bias):
     """Convert the addition of a vector along an axis."""
     axis = normal_axis(int(attrs.axis), rank_of(x))
-    if rank_of(bias) != 1:
-        raise CannotConvert(f"a bias of rank {rank_of(bias)}, 1 is needed")
-    size: Any = shape_of(x)[axis]
-    length: Any = shape_of(bias)[0]
-    if isinstance(size, int) and isinstance(length, int) and size != length:
-        raise CannotConvert(f"a bias of {length} for an axis of {size}")
+    _check_vector(bias, "bias", x, axis)
     return relax.op.add(x, along(emit, bias, axis, rank_of(x)))
+
+
+def _check_vector(vector, what: str, x, axis: int) -> None:
+    """Raise `CannotConvert` unless a vector has one element for each place of an axis."""
+    if rank_of(vector) != 1:
+        raise CannotConvert(f"a {what} of rank {rank_of(vector)}, 1 is needed")
+    size: Any = shape_of(x)[axis]
+    length: Any = shape_of(vector)[0]
+    if isinstance(size, int) and isinstance(length, int) and size != length:
+        raise CannotConvert(f"a {what} of {length} for an axis of {size}")
 
 
 @TABLE.operator("nn.batch_flatten")
