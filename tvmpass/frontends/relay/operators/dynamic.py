@@ -13,7 +13,7 @@ from tvm import relax
 
 from ..table import CannotConvert
 from .facts import Dim, as_shape, dtype_of, is_integer, rank_of, shape_of
-from .shapes import cast, measured, product, reshaped
+from .shapes import cast, measured, positions, product, reshaped
 
 op = relax.op
 
@@ -87,29 +87,39 @@ def tile(emit: Any, x: Any, asked: Any) -> Any:
 
 
 def sliced(emit: Any, x: Any, bounds: tuple, mode: str) -> Any:
-    """Slice by bounds that are computed, one for each of the first axes."""
-    rank, shape = rank_of(x), shape_of(x)
+    """Slice by bounds that are computed, one for each of the first axes: a take along each."""
+    shape = shape_of(x)
     begin, end, strides = (_sizes(emit, bound) for bound in bounds[:3])
     count = shape_of(begin)[0]
     if (
         not isinstance(count, int)
-        or count > rank
-        or shape_of(end)[0] != count
-        or shape_of(strides)[0] != count
+        or count > len(shape)
+        or [count] != shape_of(end)
+        or [count] != shape_of(strides)
     ):
-        raise CannotConvert(f"bounds of {count} axes for a tensor of rank {rank}")
-    dims = _shape_vector(emit, shape)
+        raise CannotConvert(f"bounds of {count} axes for a tensor of rank {len(shape)}")
+    dims, one, zero = _shape_vector(emit, shape[:count]), emit.const(1, "int64"), emit.const(0, "int64")
     if mode == "size":
-        head = emit(op.strided_slice(dims, [0], [0], [count])) if count < rank else dims
-        zero = emit.const(0, "int64")
-        end = emit(op.where(emit(op.less(end, zero)), head, emit(op.add(begin, end))))
+        end = emit(op.where(emit(op.less(end, zero)), dims, emit(op.add(begin, end))))
         strides = emit.const(np.ones(count), "int64")
-    if count < rank:
-        rest = rank - count
-        begin = emit(op.concat([begin, emit.const(np.zeros(rest), "int64")], 0))
-        end = emit(op.concat([end, emit(op.strided_slice(dims, [0], [count], [rank]))], 0))
-        strides = emit(op.concat([strides, emit.const(np.ones(rest), "int64")], 0))
-    return op.dynamic_strided_slice(x, begin, end, strides)
+    backwards = emit(op.less(strides, zero))
+    low = emit(op.where(backwards, emit.const(-1, "int64"), zero))
+    high = emit(op.where(backwards, emit(op.subtract(dims, one)), dims))
+
+    def inside(bound):
+        bound = emit(op.where(emit(op.less(bound, zero)), emit(op.add(bound, dims)), bound))
+        return emit(op.minimum(emit(op.maximum(bound, low)), high))
+
+    begin, end = inside(begin), inside(end)
+    ahead = emit(op.subtract(end, begin))
+    span = emit(op.maximum(emit(op.where(backwards, emit(op.negative(ahead)), ahead)), zero))
+    step = emit(op.maximum(emit(op.maximum(strides, emit(op.negative(strides)))), one))
+    counts = emit(op.floor_divide(emit(op.subtract(emit(op.add(span, step)), one)), step))
+    for axis, length in enumerate(measured(emit, counts, "length")):
+        first, stride = (emit(op.strided_slice(v, [0], [axis], [axis + 1])) for v in (begin, strides))
+        places = emit(op.add(first, emit(op.multiply(positions(emit, length, "int64"), stride))))
+        x = emit(op.take(x, places, axis, mode="clip"))
+    return x
 
 
 def count_of(emit: Any, asked: Any, length: Dim) -> Dim:
