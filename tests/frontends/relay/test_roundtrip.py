@@ -10,7 +10,7 @@ from tvmpass.frontends.relay.convert import convert
 from tvmpass.frontends.relay.operators import TABLE
 from tvmpass.testing.relay import interpreter
 from tvmpass.testing.relay.programs import programs
-from tvmpass.testing.relay.roundtrip import PLAIN, difference, from_json, from_text, outcome, sample
+from tvmpass.testing.relay.roundtrip import PLAIN, difference, from_json, from_text, leaves, outcome, sample
 
 FEW = settings(
     max_examples=40,
@@ -46,12 +46,8 @@ def test_text_without_comments_reads_the_same(program):
 @given(programs(shared=True))
 def test_nodes_shared_between_blocks_are_converted(program):
     outputs = interpreter.interpret(program.module, program.inputs(0))
-    kinds = [(array.shape, array.dtype.name) for array in _leaves(outputs)]
+    kinds = [(array.shape, array.dtype.name) for array in leaves(outputs)]
     assert _kinds_of(convert(program.module)["main"].ret_ty) == kinds
-
-
-def _leaves(value):
-    return [leaf for item in value for leaf in _leaves(item)] if isinstance(value, tuple) else [value]
 
 
 def _kinds_of(kind):
@@ -89,7 +85,7 @@ def test_programs_repeat_for_their_seed():
     assert all(
         np.array_equal(left, right)
         for one, other in zip(first, again)
-        for left, right in zip(one.inputs(1), other.inputs(1))
+        for left, right in zip(leaves(tuple(one.inputs(1))), leaves(tuple(other.inputs(1))))
     )
 
 

@@ -32,6 +32,9 @@ FAMILIES: tuple[tuple[Maker, ...], ...] = (
 )
 SUMMED = ("float32", "int32", "int64", "float64")
 INPUTS = (*["float32"] * 5, *["int32"] * 2, "int8", "float16", "bool", "int64", "uint8", "float64")
+LOOPED = Range(-8, 8, INEXACT)
+"""The state of a loop: many values are in this range."""
+
 DEEPEST = 3
 TRIES = 6
 MOST_RESULTS = 6
@@ -45,10 +48,16 @@ class Program:
     types: dict[ast.Expression, ast.Type] = field(repr=False)
     params: tuple[Value, ...] = field(repr=False)
 
-    def inputs(self, seed: int) -> list[np.ndarray]:
-        """Return random arguments of ``@main``."""
+    def inputs(self, seed: int) -> list[Any]:
+        """Return random arguments of ``@main``: arrays and tuples of arrays."""
         random = np.random.default_rng(seed)
-        return [content(random, param.shape, param.dtype, param.range) for param in self.params]
+
+        def argument(value: Value) -> Any:
+            if value.items:
+                return tuple(map(argument, value.items))
+            return content(random, value.shape, value.dtype, value.range)
+
+        return list(map(argument, self.params))
 
 
 @st.composite
@@ -78,6 +87,14 @@ def programs(draw: st.DrawFn, size: int = 12, shared: bool = False) -> Program:
 
 
 def _parameter(b: Builder) -> None:
+    """Add a parameter of ``@main``, now and then a tuple of the two last ones' kinds."""
+    if len(b.params) >= 2 and b.chance(4):
+        items = tuple(b.params[-2:])
+        pair = b.variable(Value(ast.Var(""), ast.TupleType(tuple(item.type for item in items)), items=items))
+        b.types[pair.node] = pair.type
+        b.params.append(pair)
+        b.scope.values.insert(0, pair)
+        return
     dtype = b.pick(INPUTS)
     shape = [b.pick([2, 3, 1, 4, 6]) for _ in range(b.pick([2, 3, 1, 4, 0]))]
     span = GRID
@@ -96,7 +113,7 @@ def _statement(b: Builder, depth: int) -> None:
     """Do one thing in the open scope: a call, a name, a tuple, a branch, a function."""
     kind = b.number(0, 19)
     if kind == 19 and depth < DEEPEST:
-        _closure(b, depth)
+        _loop(b, depth) if b.chance(3) else _closure(b, depth)
     elif kind == 18 and depth < DEEPEST:
         _branch(b, depth)
     elif kind >= 16:
@@ -260,6 +277,41 @@ def _function(
     kind = ast.FunctionType(tuple(param.type for param in params), value.type)
     b.types[node] = kind
     return Value(node, kind, params=tuple(params), result=value)
+
+
+def _loop(b: Builder, depth: int) -> None:
+    """Make a function that calls itself a few times with a counter and a state."""
+    state = b.find(lambda v: v.is_float and v.dtype == "float32" and LOOPED.covers(v.range))
+    if state is None:
+        return
+    start, last = b.number(0, 2), b.number(0, 3)
+    counter = Value(ast.Var("i", tensor([], "int32")), tensor([], "int32"), Range(0, 6))
+    running = b.variable(Value(ast.Var(""), state.type, LOOPED))
+    kind = ast.FunctionType((counter.type, running.type), state.type)
+    name = ast.Var(b.pick(["loop", "while_loop"]), kind)
+    for node, its in ((counter.node, counter.type), (running.node, running.type), (name, kind)):
+        b.types[node] = its
+    visible = [*b.visible(), counter, running]
+
+    def again() -> Value:
+        # Whatever was computed, the state stays in its range.
+        new = b.call("clip", [_of_type(b, running)], LOOPED, {"a_min": LOOPED.low, "a_max": LOOPED.high})
+        more = b.call("add", [counter, b.scalar(1, "int32")], Range(0, 6))
+        assert new is not None and more is not None
+        call = ast.Call(name, [more.node, new.node])
+        b.types[call] = running.type
+        return running.at(call)
+
+    then, _ = _block(b, depth + 1, visible, again)
+    condition = b.call("less", [counter, b.scalar(last, "int32")], Range(0, 1))
+    assert condition is not None
+    body = ast.If(condition.node, then, running.node)
+    function = ast.Function([counter.node, running.node], body, state.type)  # type: ignore[list-item]
+    b.types[function] = kind
+    b.scope.bindings.append((name, function))
+    node = ast.Call(name, [b.scalar(start, "int32").node, state.node])
+    b.use(state)
+    b.add(running.at(node))
 
 
 def _global_function(b: Builder) -> None:

@@ -99,7 +99,7 @@ def outcome(program: Program, module: ast.Module, level: int | str, start: int) 
                 largest = max(largest, float(np.abs(array).max()))
 
     wanted = leaves(interpret(program.module, inputs, observe=note))
-    found = execute(convert(module), inputs, level)
+    found = execute(convert(module), leaves(tuple(inputs)), level)
     problem = difference(wanted, found)
     if problem and not difference(wanted, found, largest):
         return Outcome(cancelled=True)
@@ -107,7 +107,7 @@ def outcome(program: Program, module: ast.Module, level: int | str, start: int) 
 
 
 def execute(module: tvm.IRModule, inputs: Sequence[np.ndarray], level: int | str) -> list[np.ndarray]:
-    """Build a converted module at a level (or `PLAIN`), run it on inputs in their order."""
+    """Build a converted module at a level (or `PLAIN`), run it on the tensors of its inputs."""
     if level == PLAIN:
         target = tvm.target.Target({"kind": "llvm"})
         built = tvm.compile(outline_branches(module), target=target, relax_pipeline="default")
