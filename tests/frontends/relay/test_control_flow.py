@@ -171,6 +171,37 @@ def test_a_while_loop(count):
     check(WHILE, [np.array(count, np.int32), X], (X * (count + 1), np.int32(count)))
 
 
+@pytest.mark.parametrize("count", [2, 7, 20_000])
+def test_a_loop_takes_no_stack_per_step(monkeypatch, count):
+    """Four steps between two frames show the seams; the usual bound lets 20,000 steps run."""
+    if count < 100:
+        monkeypatch.setattr("tvmpass.frontends.relay.loops.DOUBLINGS", 2)
+    text = """def @main(%n: int32, %x: float32) {
+      let %while = fn (%i: int32, %acc: float32) -> (int32, float32) {
+        if (%i < %n) {
+          if (%i == 3) { %while(%i + 1, %acc * 2f) } else { let %j = %i + 1; %while(%j, %acc + %x) }
+        } else { (%i, %acc) }
+      };
+      %while(0, %x)
+    }"""
+    wanted = 1.0
+    for step in range(count):
+        wanted = wanted * 2 if step == 3 else wanted + 1
+    check(text, [np.array(count, np.int32), np.float32(1)], (np.int32(count), np.float32(wanted)))
+
+
+@pytest.mark.parametrize("count", [0, 5])
+def test_recursion_that_is_not_last_stays(count):
+    """A call whose result is used, or that is shared with such a use, is no loop's step."""
+    text = """def @main(%n: int32, %x: float32) {
+      let %f = fn (%i: int32) -> float32 {
+        if (%i < %n) { %1 = %f(%i + 1); if (%i == 2) { %1 } else { %1 + %x } } else { 0f }
+      };
+      %f(0)
+    }"""
+    check(text, [np.array(count, np.int32), np.float32(1)], np.float32(max(count - 1, 0)))
+
+
 def test_a_loop_in_a_loop():
     text = """def @main(%n: int32, %x: float32) {
       let %outer = fn (%i: int32, %acc: float32) -> float32 {

@@ -93,7 +93,7 @@ def test_recursive_global_functions(count):
       if (%i <= 0) {{ %x }} else {{ @f(%i - 1, %x + 1f) }}
     }}
 def @main(%n: int32, %x: {FLOATS}) {{ @f(%n, %x) }}"""
-    assert relax_functions(converted(text)) == ["f", "main"]
+    assert {"f", "main"} <= set(relax_functions(converted(text)))
     np.testing.assert_array_equal(result(text, np.array(count, np.int32), X), X + count)
 
 

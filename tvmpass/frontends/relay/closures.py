@@ -137,7 +137,7 @@ def _referenced(scopes: Scopes, body: Scope, by_name: dict[str, Function]) -> It
                 if isinstance(target, Function) and target is not node:
                     yield target
             if node in scopes.branches:
-                stack += scopes.branches[node]  # type: ignore[index]
+                stack += scopes.branches[node]
 
 
 def _in_cycles(edges: dict[Function, list[Function]]) -> set[Function]:

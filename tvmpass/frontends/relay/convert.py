@@ -9,7 +9,7 @@ loop drives, so that the depth of a program is not the depth of Python's stack.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -114,7 +114,7 @@ class Conversion:
                 self.builder._end_block()
         self.builder.add_func(function, "main")
         mod = self.builder.get()
-        if branches:
+        if branches or self.functions.made:
             mod = relax.transform.ConvertToDataflow(min_size=1)(mod)
         return relax.transform.DeadCodeElimination(["main"])(mod)
 
@@ -153,17 +153,23 @@ class Conversion:
 
     def scope(self, frame: Frame) -> Work:
         """Compute the nodes of a scope and return its result's value."""
+        yield self.nodes(frame)
+        return self.read(frame.scope.result, frame, ast.NOWHERE)
+
+    def nodes(self, frame: Frame, without: Collection[ast.Expression] = ()) -> Work:
+        """Compute the nodes of a scope, those in ``without`` excepted."""
         for node in frame.scope.nodes:
+            if node in without:
+                continue
             if isinstance(node, ast.Call):
                 value = self._operator(node, frame)
                 if value is None:
                     value = yield self.functions.call(node, frame)
             elif isinstance(node, ast.If):
-                value = yield self._if(node, frame)
+                value = yield self.branch(node, frame, self.scope)
             else:
                 value = self._simple(node, frame)
             frame.values[node] = value
-        return self.read(frame.scope.result, frame, ast.NOWHERE)
 
     def read(self, node: ast.Expression, frame: Frame, place: ast.Place) -> Value:
         """Return the value of an operand."""
@@ -270,7 +276,8 @@ class Conversion:
 
     # Branches.
 
-    def _if(self, node: ast.If, frame: Frame) -> Work:
+    def branch(self, node: ast.If, frame: Frame, convert: Callable[[Frame], Work]) -> Work:
+        """Compute an If; ``convert`` makes the value of each branch in its frame."""
         condition = self.read(node.condition, frame, node.place)
         ty = getattr(condition, "ty", None)
         if not isinstance(ty, relax.TensorType) or ty.ndim != 0:
@@ -278,7 +285,7 @@ class Conversion:
         branches = frame.scopes.branches[node]
         known = self.emit.array(condition)
         if known is not None:
-            return (yield self.scope(Frame(frame.scopes, branches[0 if known else 1], frame, self.context)))
+            return (yield convert(Frame(frame.scopes, branches[0 if known else 1], frame, self.context)))
         self.nest(node.place)
         origin = self.emit.origin = node.place.name or operator_name("if", node.place, self.numbers)
         if str(ty.dtype) != "bool":
@@ -286,7 +293,7 @@ class Conversion:
         parts, values = [], []
         for scope in branches:
             self.begin()
-            value = yield self.scope(Frame(frame.scopes, scope, frame, self.context))
+            value = yield convert(Frame(frame.scopes, scope, frame, self.context))
             values.append(value)
             items = flat(value)
             if any(not hasattr(item, "ty") for item in items):

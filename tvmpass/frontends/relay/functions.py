@@ -7,7 +7,7 @@ recursive call passes them on.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -16,8 +16,9 @@ from tvm import relax, tirx
 from . import ast
 from .calls import operator_name
 from .closures import Closure, Context, Frame, captures
+from .loops import find_loop, make_loop
 from .table import Value
-from .types import BadType, flat, leaves, rebuilt, structured, symbols, tensor_type, text_of
+from .types import BadType, flat, is_data, leaves, rebuilt, structured, symbols, tensor_type, text_of
 
 if TYPE_CHECKING:
     from .convert import Conversion, Work
@@ -43,6 +44,11 @@ class Functions:
         self._conversion = conversion
         self._instances: dict[Any, Instance] = {}
         self._inlined = 0
+
+    @property
+    def made(self) -> bool:
+        """Say whether there are private functions."""
+        return bool(self._instances)
 
     def call(self, node: ast.Call, frame: Frame) -> Work:
         """Call a closure and return its value."""
@@ -73,7 +79,7 @@ class Functions:
         to = self._conversion
         function = callee.function
         types = [
-            param.type if function in to.recursive and _is_data(param.type) else signature(arg)
+            param.type if function in to.recursive and is_data(param.type) else signature(arg)
             for param, arg in zip(function.params, args)
         ]
         key = (function, callee.frame, tuple(types))
@@ -92,8 +98,80 @@ class Functions:
         """Make the private function of a closure for arguments like ``args``."""
         to = self._conversion
         function = callee.function
-        repeats = function in to.recursive
         to.nest(function.place)
+        outside = captures([callee, *closures_among(args)])
+        # The builder numbers names that are taken; the public function's is not yet.
+        name = callee.name.lstrip("@") or "local"
+        name = "main_called" if name == "main" else name
+        if function in to.recursive:
+            variable, result = self._stub(callee, args, outside, name, called)
+            instance = self._instances[key] = Instance(variable, outside, result)
+            loop = find_loop(callee, args)
+            if loop is None:
+                made, _ = yield self.build(callee, args, outside, to.scope, result, called)
+            else:
+                made = yield make_loop(self, loop, callee, args, instance, name, called)
+            to.builder.update_func(variable, made)
+        else:
+            made, result = yield self.build(callee, args, outside, to.scope, None, called)
+            instance = self._instances[key] = Instance(to.builder.add_func(made, name), outside, result)
+        to.nesting -= 1
+        return instance
+
+    def build(
+        self,
+        callee: Closure,
+        args: list[Value],
+        outside: list[Any],
+        convert: Callable[[Frame], Work],
+        told: Value | None,
+        called: str,
+    ) -> Work:
+        """Return a Relax function with the parameters of a closure, and its result's value.
+
+        ``convert`` makes the result in the frame of the closure's body; ``told``
+        is what callers were told of its types.
+        """
+        to = self._conversion
+        function = callee.function
+        params, values, context = self.parameters(function, args, outside)
+        before, to.context = to.context, context
+        to.builder.begin_scope(params)
+        to.begin()
+        frame = Frame(callee.scopes, callee.scopes.bodies[function], callee.frame, context)
+        frame.values.update(zip(function.params, values))
+        value = yield convert(frame)
+        items = flat(value)
+        if any(not hasattr(item, "ty") for item in items):
+            why = "is recursive" if function in to.recursive else "is called too often to be inlined"
+            raise to.error(f"{called} returns a function and {why}", function.place)
+        if told is not None:
+            if convert == to.scope:
+                to.declared(function.result, value, function.place, f"the result of {called}")
+            items = self.as_told(items, told)
+        made = self.finish(params, items)
+        to.context = before
+        return made, value
+
+    def finish(self, params: list[Any], items: list[Any]) -> relax.Function:
+        """Return the function whose block and scope are open, which returns ``items``."""
+        to = self._conversion
+        body = to.builder.emit(items[0] if len(items) == 1 else relax.Tuple(items))
+        sequence = relax.SeqExpr([to.end()], body)
+        relax.expr._update_type(sequence, body.ty)
+        to.builder.end_scope()
+        known = {symbol for param in params for symbol in symbols(param.ty)}
+        return relax.Function(params, sequence, _erased(body.ty, known))
+
+    def parameters(
+        self, function: ast.Function, args: list[Value], outside: list[Any]
+    ) -> tuple[list[Any], list[Value], Context]:
+        """Return new Relax parameters, the values that the body sees, and what carries the captures.
+
+        A recursive function has the types that it declares: its next arguments
+        may have other open dims than these.
+        """
+        repeats = function in self._conversion.recursive
         renamed = Renamed()
         params: list[Any] = []
 
@@ -101,83 +179,54 @@ class Functions:
             params.append(relax.Var(name, ty))
             return params[-1]
 
-        values: list[Value] = []
-        for param, arg in zip(function.params, args):
-            if repeats and _is_data(param.type):
-                declared = iter(leaves(param.type, param.name))
+        def declared(param: ast.Var) -> Value:
+            tensors = iter(leaves(param.type, param.name))
 
-                def take(declared=declared) -> Any:
-                    name, ty = next(declared)
-                    return parameter(name, tensor_type(ty, lambda axis: tirx.Var(f"size{axis}", "int64")))
+            def take() -> Any:
+                name, ty = next(tensors)
+                return parameter(name, tensor_type(ty, lambda axis: tirx.Var(f"size{axis}", "int64")))
 
-                values.append(structured(param.type, take))
-            else:
-                values.append(
-                    rebuilt(
-                        arg,
-                        lambda leaf, name=param.name: (
-                            parameter(name, renamed.type(leaf.ty)) if hasattr(leaf, "ty") else leaf
-                        ),
-                    )
-                )
-        outside = captures([callee, *args_closures(args)])
-        context = Context(
-            {variable: parameter(variable.name, renamed.type(variable.ty)) for variable in outside}
-        )
-        # The builder numbers names that are taken; the public function's is not yet.
-        name = callee.name.lstrip("@") or "local"
-        name = "main_called" if name == "main" else name
-        if repeats:
-            variable, result = self._stub(function, name, params, called)
-            self._instances[key] = Instance(variable, outside, result)
-        before, to.context = to.context, context
-        to.builder.begin_scope(params)
-        to.begin()
-        frame = Frame(callee.scopes, callee.scopes.bodies[function], callee.frame, context)
-        frame.values.update(zip(function.params, values))
-        value = yield to.scope(frame)
-        to.declared(function.result, value, function.place, f"the result of {called}")
-        items = flat(value)
-        if any(not hasattr(item, "ty") for item in items):
-            raise to.error(
-                f"{called} is recursive or called very often, and returns a function", function.place
-            )
-        if repeats:
-            items = [self._as_declared(item, ty) for item, ty in zip(items, flat(result))]
-        body = to.builder.emit(items[0] if len(items) == 1 else relax.Tuple(items))
-        sequence = relax.SeqExpr([to.end()], body)
-        relax.expr._update_type(sequence, body.ty)
-        to.builder.end_scope()
-        to.context = before
-        to.nesting -= 1
-        known = {symbol for param in params for symbol in symbols(param.ty)}
-        made = relax.Function(params, sequence, _erased(body.ty, known))
-        if repeats:
-            to.builder.update_func(variable, made)
-        else:
-            self._instances[key] = Instance(to.builder.add_func(made, name), outside, value)
-        return self._instances[key]
+            return structured(param.type, take)
 
-    def _stub(self, function: ast.Function, name: str, params: list[Any], called: str) -> tuple[Any, Value]:
+        def like(param: ast.Var, arg: Value) -> Value:
+            def take(leaf: Any) -> Any:
+                return parameter(param.name, renamed.type(leaf.ty)) if hasattr(leaf, "ty") else leaf
+
+            return rebuilt(arg, take)
+
+        values = [
+            declared(param) if repeats and is_data(param.type) else like(param, arg)
+            for param, arg in zip(function.params, args)
+        ]
+        carried = {outer: parameter(outer.name, renamed.type(outer.ty)) for outer in outside}
+        return params, values, Context(carried)
+
+    def _stub(
+        self, callee: Closure, args: list[Value], outside: list[Any], name: str, called: str
+    ) -> tuple[Any, Value]:
         """Add a recursive function without its body; return its variable and its declared result."""
         to = self._conversion
+        function = callee.function
+        params, _, _ = self.parameters(function, args, outside)
         try:
-            declared = iter(leaves(function.result, called))
+            tensors = iter(leaves(function.result, called))
         except BadType as error:
             raise to.error(f"the result of {called}, which is recursive: {error}", function.place) from None
-        result = structured(function.result, lambda: next(declared)[1])
+        result = structured(function.result, lambda: next(tensors)[1])
         types = [_returned(leaf) for leaf in flat(result)]
         returned = types[0] if len(types) == 1 else relax.TupleType(types)
         # The builder has one variable for equal functions; stubs of equal types must differ.
         stub = relax.Function.create_empty(params, returned).with_attr("tvmpass.stub", len(self._instances))
         return to.builder.add_func(stub, name), result
 
-    def _as_declared(self, item, ty: ast.TensorType):
-        """Return a result of a recursive function in the type that its callers were told."""
-        told = _returned(ty)
-        if isinstance(told.shape, relax.ShapeExpr) and not isinstance(item.ty.shape, relax.ShapeExpr):
-            return self._conversion.cast(item, ty.shape)
-        return item
+    def as_told(self, items: list[Any], told: Value) -> list[Any]:
+        """Return a recursive function's results in the types that its callers were told."""
+        given = []
+        for item, ty in zip(items, flat(told)):
+            if None not in ty.shape and not isinstance(item.ty.shape, relax.ShapeExpr):
+                item = self._conversion.cast(item, ty.shape)
+            given.append(item)
+        return given
 
 
 def _returned(ty: ast.TensorType):
@@ -195,14 +244,7 @@ def _erased(ty, known: set[Any]):
     return ty
 
 
-def _is_data(ty: ast.Type | None) -> bool:
-    """Say whether a declared type is of tensors alone."""
-    if isinstance(ty, ast.TupleType):
-        return all(_is_data(item) for item in ty.fields)
-    return isinstance(ty, ast.TensorType)
-
-
-def args_closures(args: Sequence[Value]) -> list[Closure]:
+def closures_among(args: Sequence[Value]) -> list[Closure]:
     """Return the closures among arguments."""
     return [leaf for leaf in flat(tuple(args)) if isinstance(leaf, Closure)]
 

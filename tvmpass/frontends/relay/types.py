@@ -43,6 +43,13 @@ def leaves(ty: Type | None, name: str) -> list[tuple[str, TensorType]]:
     raise BadType(f"a value of type {text(ty)} has no Relax form")
 
 
+def is_data(ty: Type | None) -> bool:
+    """Say whether a declared type is of tensors alone."""
+    if isinstance(ty, TupleType):
+        return all(is_data(item) for item in ty.fields)
+    return isinstance(ty, TensorType)
+
+
 def structured(ty: Type | None, items: Callable[[], Value]) -> Value:
     """Return values, taken one after the other, in the tuples of ``ty``."""
     if isinstance(ty, TupleType):

@@ -1,0 +1,175 @@
+"""Loops: functions that call themselves last, without one stack frame per step.
+
+Relay writes a loop as a function that calls itself at the end.  A call of a
+Relax function takes a frame of the machine's stack, which ends after some
+thousand steps.  Such a function becomes four kinds:
+
+- ``step`` takes the arguments and returns whether to go on, and the next ones;
+- ``advance`` number n runs the one before it, and again if it is to go on: up to
+  2**n steps, n frames deep; it returns the arguments at which the loop stands;
+- ``end`` is the function as it was written, called with those;
+- the function itself advances, then ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tvm import relax
+
+from . import ast
+from .closures import Closure, Frame
+from .table import Value
+from .types import flat, is_data, leaves
+
+if TYPE_CHECKING:
+    from .convert import Conversion, Work
+    from .functions import Functions, Instance
+
+DOUBLINGS = 12
+"""Steps of a loop between two frames of the stack: 2 to this power."""
+
+
+@dataclass
+class Loop:
+    """A function whose calls of itself are all the last that it does.
+
+    ``path`` holds the nodes that only pass the result on, ``calls`` among them.
+    """
+
+    function: ast.Function
+    path: set[ast.Expression]
+    calls: set[ast.Call]
+
+
+def find_loop(callee: Closure, args: list[Value]) -> Loop | None:
+    """Return the closure as a loop, None where it is none or not all its types are stated."""
+    function, scopes = callee.function, callee.scopes
+
+    def itself(node: ast.Expression) -> bool:
+        target = scopes.resolved(node)
+        if isinstance(target, ast.Global):
+            return callee.frame is None and callee.name == f"@{target.name}"
+        return target is function
+
+    loop = Loop(function, set(), set())
+    stack = [function.body]
+    while stack:
+        node = stack.pop()
+        if node in loop.path:
+            continue
+        if isinstance(node, ast.If):
+            stack += [node.then, node.otherwise]
+        elif isinstance(node, ast.Call) and itself(node.function):
+            loop.calls.add(node)
+        elif isinstance(node, ast.Let) or (isinstance(node, ast.Var) and node in scopes.values):
+            stack += scopes.operands(node)
+        else:
+            continue
+        loop.path.add(node)
+    if not loop.calls:
+        return None
+    for node in scopes.inside(function):
+        names = isinstance(node, (ast.Let, ast.Var))
+        for operand, passes in _uses(node, loop):
+            if operand in loop.path and not passes:
+                return None
+            called = isinstance(node, ast.Call) and node in loop.calls and operand is node.function
+            if itself(operand) and not names and not called:
+                return None
+        if isinstance(node, ast.Call) and any(itself(arg) for arg in node.args):
+            return None
+    for index, (param, arg) in enumerate(zip(function.params, args)):
+        if is_data(param.type):
+            continue
+        passed = [call.args[index] for call in loop.calls if index < len(call.args)]
+        same = all(scopes.resolved(item) is param for item in passed)
+        if not same or any(hasattr(leaf, "ty") for leaf in flat(arg)):
+            return None
+    return loop
+
+
+def _uses(node: ast.Expression, loop: Loop) -> Iterator[tuple[ast.Expression, bool]]:
+    """Yield what a node reads, and whether it passes it on as the loop's result."""
+    on_path = node in loop.path
+    if isinstance(node, ast.If):
+        yield node.condition, False
+        yield node.then, on_path
+        yield node.otherwise, on_path
+    elif isinstance(node, ast.Let):
+        yield node.body, on_path
+    elif isinstance(node, ast.Var):
+        return  # a name: who reads it counts
+    else:
+        for operand in node.children():
+            yield operand, False
+
+
+def make_loop(
+    functions: Functions,
+    loop: Loop,
+    callee: Closure,
+    args: list[Value],
+    instance: Instance,
+    name: str,
+    called: str,
+) -> Work:
+    """Return the Relax function of a loop, with its helpers added to the module."""
+    to = functions._conversion
+    declared = [param.type for param in loop.function.params if is_data(param.type)]
+    state = tuple(leaf for ty in declared for _, leaf in leaves(ty, ""))
+    told = (ast.TensorType((), "bool"), *state)
+    steps = _Steps(to, loop)
+    made, _ = yield functions.build(callee, args, instance.captures, steps.convert, told, called)
+    variable = to.builder.add_func(made, f"{name}_step")
+    for _ in range(DOUBLINGS):
+        params, _, _ = functions.parameters(loop.function, args, instance.captures)
+        to.builder.begin_scope(params)
+        to.begin()
+        go, *now = to.unpacked(to.emit(relax.Call(variable, params)), told)
+        again = relax.Call(variable, [*now, *params[len(state) :]])
+        parts = []
+        for value in (again, relax.Tuple([go, *now])):
+            to.begin()
+            result = to.builder.emit(value)
+            part = relax.SeqExpr([to.end()], result)
+            relax.expr._update_type(part, result.ty)
+            parts.append(part)
+        twice = flat(to.unpacked(to.emit(relax.If(go, *parts)), told))
+        variable = to.builder.add_func(functions.finish(params, twice), f"{name}_advance")
+    made, _ = yield functions.build(callee, args, instance.captures, to.scope, instance.result, called)
+    end = to.builder.add_func(made, f"{name}_end")
+    params, _, _ = functions.parameters(loop.function, args, instance.captures)
+    to.builder.begin_scope(params)
+    to.begin()
+    _, *last = to.unpacked(to.emit(relax.Call(variable, params)), told)
+    result = to.unpacked(to.emit(relax.Call(end, [*last, *params[len(state) :]])), instance.result)
+    return functions.finish(params, functions.as_told(flat(result), instance.result))
+
+
+class _Steps:
+    """Converts one step of a loop."""
+
+    def __init__(self, conversion: Conversion, loop: Loop):
+        self._conversion = conversion
+        self._loop = loop
+
+    def convert(self, frame: Frame) -> Work:
+        """Return whether to go on, and the next arguments' tensors."""
+        to, loop = self._conversion, self._loop
+        yield to.nodes(frame, loop.path)
+        node = frame.scope.result
+        while node in loop.path and isinstance(node, (ast.Let, ast.Var)):
+            node = next(iter(frame.scopes.operands(node)))
+        if node in loop.path and isinstance(node, ast.If):
+            return (yield to.branch(node, frame, self.convert))
+        given = node.args if isinstance(node, ast.Call) and node in loop.calls else None
+        values = []
+        for index, param in enumerate(loop.function.params):
+            if is_data(param.type):
+                value = to.read(given[index] if given is not None else param, frame, node.place)
+                to.declared(param.type, value, node.place, f"argument %{param.name}")
+                values.append(value)
+        return to.emit.const(given is not None, "bool"), *flat(tuple(values))
