@@ -99,6 +99,16 @@ def test_graphs_that_would_end_the_process_are_refused(tmp_path, document, said)
         tvmpass.load(path)
 
 
+def test_what_tvm_breaks_down_over_is_an_error(tmp_path):
+    document = json.loads(tvm.ir.save_json(module()))
+    (op,) = (node for node in document["nodes"] if node["type"] == "ir.Op")
+    op["type"] = "ffi.String"
+    path = tmp_path / "bad.json"
+    path.write_text(json.dumps(document))
+    with pytest.raises(tvmpass.TvmpassError, match="bad.json"):
+        tvmpass.load(path)
+
+
 def test_a_tensor_that_claims_more_than_it_holds(tmp_path):
     mod = relax.transform.BindParams("main", {"w": np.zeros((3, 2), "float32")})(module())
     document = json.loads(tvm.ir.save_json(mod))

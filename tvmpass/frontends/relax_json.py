@@ -1,9 +1,9 @@
 """Read a Relax module from the JSON of this TVM's ``tvm.ir.save_json``.
 
 TVM's own reader trusts its input: a node that refers to itself ends the
-process.  So the graph is checked before TVM sees it: every node refers to
-earlier ones only (as TVM writes them), not too deep, and tensors hold what
-they claim.
+process.  So the graph is checked before TVM sees it (every node refers to
+earlier ones only, as TVM writes them, not too deep, and tensors hold what they
+claim), and TVM reads it in a copy of the process first.
 """
 
 from __future__ import annotations
@@ -13,7 +13,10 @@ import binascii
 import json
 import math
 import os
+import signal
 import struct
+import time
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -27,6 +30,8 @@ from tvmpass.core.errors import TvmpassError, UsageError, last_line, nearest
 from .sizes import check_sizes
 
 _MAX_DEPTH = 2000
+_PATIENCE, _SLOWEST = 60, 1 << 18
+"""Seconds, and bytes a second, that TVM gets at least to read a module."""
 _LITERAL_KINDS = frozenset({1, 2, 3, 5, 6})
 """Static type indices of int, bool, float, dtype and device: fields that hold their value themselves."""
 _RANK_AT, _SHAPE_AT = 24, 32
@@ -48,6 +53,8 @@ def load_relax(
     where = os.fspath(path)
     text = _read(where)
     _check_graph(text, where)
+    if not _survives(text, where):
+        raise TvmpassError(f"{where}: TVM {tvm.__version__} breaks down over this module (damaged?)")
     try:
         mod = tvm.ir.load_json(text)
     except Exception as error:  # TVM raises several classes
@@ -143,6 +150,36 @@ def _check_graph(text: str, where: str) -> None:
         depths.append(1 + max((depths[one] for one in used), default=0))
     if max(depths) > _MAX_DEPTH:
         raise TvmpassError(f"{where}: nodes are nested {max(depths)} deep; {_MAX_DEPTH} are possible")
+
+
+def _survives(text: str, where: str) -> bool:
+    """Tell whether TVM can read a module: whether a child that does so is not killed by it."""
+    with warnings.catch_warnings():
+        # Python warns of forks beside threads; the child takes no lock of Python's and does nothing else.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        child = os.fork()
+    if child == 0:
+        try:
+            # A fault would be told on stderr, at length.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+            mod = tvm.ir.load_json(text)
+            if isinstance(mod, tvm.IRModule):
+                relax.analysis.well_formed(mod)
+        finally:
+            os._exit(0)
+    try:
+        deadline = time.monotonic() + _PATIENCE + len(text) / _SLOWEST
+        while True:
+            done, status = os.waitpid(child, os.WNOHANG)
+            if done:
+                return not os.WIFSIGNALED(status)
+            if time.monotonic() > deadline:
+                raise TvmpassError(f"{where}: reading the module takes too long (damaged?)")
+            time.sleep(0.002)
+    except BaseException:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        raise
 
 
 def _references(key: str, data: Any, kinds: dict[str, frozenset[str]], where: str) -> Iterator[Any]:
