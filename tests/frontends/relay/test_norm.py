@@ -105,7 +105,7 @@ def test_l2_normalize_bounds_the_squared_norm():
 
 
 @pytest.mark.parametrize("axis", [1, 3])
-@pytest.mark.parametrize("size", [1, 3, 4, 5])
+@pytest.mark.parametrize("size", [1, 3, 5])
 def test_local_response_norm(axis, size):
     x = normal(1, 6, 3, 7)
     squares = np.moveaxis(

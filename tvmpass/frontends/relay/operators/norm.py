@@ -127,6 +127,8 @@ def lrn(emit: Emitter, attrs: Attrs, x):
     axis = normal_axis(int(attrs.axis), rank_of(x))
     if rank_of(x) != 4 or axis not in (1, 3):
         raise CannotConvert(f"axis {axis} of rank {rank_of(x)}; Relay computes axis 1 or 3 of rank 4")
+    if int(attrs.size) % 2 == 0:
+        raise CannotConvert(f"size={attrs.size} must be odd")
     return emit.te(
         lambda a: topi.nn.lrn(
             a, int(attrs.size), axis, float(attrs.alpha), float(attrs.beta), float(attrs.bias)
