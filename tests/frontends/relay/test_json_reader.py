@@ -142,6 +142,22 @@ def test_the_oldest_form():
     np.testing.assert_allclose(result, array @ array.transpose(0, 2, 1), rtol=1e-6, atol=0)
 
 
+def test_types_that_are_not_stated_are_those_that_were_inferred():
+    saved = Saved()
+    x, y = saved.var("x"), saved.var("y")
+    saved.nodes[x]["attrs"]["_checked_type_"] = str(saved.tensor((2,)))
+    function = saved.function([x, y], saved.call("add", x, y))
+    types = saved.array(saved.tensor((2,)), saved.tensor((), "float32"))
+    inferred = saved.add("FuncType", {"arg_types": types, "ret_type": saved.tensor((2,))})
+    saved.nodes[function]["attrs"]["_checked_type_"] = str(inferred)
+    main = read(saved, saved.module(main=function)).functions["main"]
+    assert [param.type for param in main.params] == [
+        ast.TensorType((2,), "float32"),
+        ast.TensorType((), "float32"),
+    ]
+    assert main.result == ast.TensorType((2,), "float32")
+
+
 def test_one_function_is_main():
     saved = Saved()
     x = saved.var("x", saved.tensor((2,)))

@@ -224,7 +224,17 @@ class _Reader:
 
     def made_function(self, index: int) -> ast.Function:
         graph = self.graph
-        params = [self.variable(item) for item in graph.items(graph.field(index, "params"))]
+        inferred = self.inferred(index)
+        inferred_params = inferred.params if isinstance(inferred, ast.FunctionType) else ()
+        params = []
+        for position, item in enumerate(graph.items(graph.field(index, "params"))):
+            params.append(self.variable(item))
+            if params[-1].type is None:
+                known = inferred_params[position] if position < len(inferred_params) else None
+                params[-1].type = known or self.inferred(item)
+        result = graph.type_of(graph.field(index, "ret_type"))
+        if result is None and isinstance(inferred, ast.FunctionType):
+            result = inferred.result
         attrs = graph.value(graph.field(index, "attrs")) if "attrs" in graph.node(index).attrs else None
         if not isinstance(attrs, dict | None):
             raise graph.error(index, "its attrs are no DictAttrs")
@@ -232,10 +242,16 @@ class _Reader:
         return ast.Function(
             params,
             self.done[graph.field(index, "body")],
-            graph.type_of(graph.field(index, "ret_type")),
+            result,
             attrs or {},
             [name.name for name in names if isinstance(name, ast.NamedType)],
         )
+
+    def inferred(self, index: int) -> ast.Type | None:
+        """Return the type that TVM had inferred for a node, None where it had not."""
+        if "_checked_type_" not in self.graph.node(index).attrs:
+            return None
+        return self.graph.type_of(self.graph.field(index, "_checked_type_"))
 
     def call(self, index: int) -> ast.Call:
         function, *args = [self.done[child] for child in self.operands[index]]
