@@ -114,6 +114,15 @@ def test_outputs_never_overwrite_inputs(folder):
     assert (folder / "net.relay").read_text() == TEXT
 
 
+def test_the_example_runs(tmp_path):
+    script = ROOT / "examples" / "relay_build.py"
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    words = [sys.executable, str(script)]
+    done = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    assert "fold-batch-norm-into-conv: applied 1 of 1" in done.stdout
+
+
 @pytest.mark.slow
 def test_tune(folder, tmp_path):
     words = ["net.relay", "--params", "net.npz", "--shape", "x:64,8", "--trials", "4", "--threads", "1"]

@@ -60,12 +60,14 @@ def test_the_artifact_has_the_names():
     np.testing.assert_allclose(built.run(x=X)[0], RESULT, rtol=1e-6, atol=0)
 
 
-@pytest.mark.parametrize("kind", ["params", "npz", "dict", "tensors"])
+@pytest.mark.parametrize("kind", ["params", "npz", "bytes", "dict", "tensors"])
 def test_parameters_become_constants(tmp_path, kind):
     arrays = {"w": W, "b": B}
     if kind == "params":
         given = tmp_path / "net.params"
         given.write_bytes(params_bytes(arrays))
+    elif kind == "bytes":
+        given = params_bytes(arrays)
     elif kind == "npz":
         given = tmp_path / "net.npz"
         np.savez(given, **arrays)

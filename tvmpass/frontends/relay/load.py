@@ -20,21 +20,21 @@ from . import ast
 from .convert import convert
 from .inputs import Dim
 from .json_reader import read_json
-from .params import read_params
+from .params import parse_params, read_params
 from .parser import parse
 
 
 def load_relay(
     program: str | os.PathLike | ast.Module,
     shapes: Mapping[str, Sequence[Dim]] | None = None,
-    params: str | os.PathLike | Mapping[str, Any] | None = None,
+    params: str | os.PathLike | bytes | Mapping[str, Any] | None = None,
 ) -> tvm.IRModule:
     """Load a Relay program as a Relax IRModule whose ``main`` is the program's ``@main``.
 
     ``program`` is a path, the text itself, or a tree; text as ``mod.astext()``
     prints it and JSON as ``tvm.ir.save_json`` writes it are told apart by content.
-    ``params`` is the path of a file of ``relay.save_param_dict`` or an ``.npz``, or
-    arrays by name; they become constants, and the other parameters of ``@main``
+    ``params`` is the path of a file of ``relay.save_param_dict`` or an ``.npz``, the
+    bytes of the former, or arrays by name; they become constants, and the other parameters of ``@main``
     stay inputs in its order.  ``shapes`` gives dims that the program leaves open
     (``?``): sizes, or words that stay symbolic; a word is one dim wherever it occurs.
 
@@ -79,12 +79,14 @@ def _read(where: str) -> str:
         raise TvmpassError(f"{where} is not a Relay program: byte {error.start} is no UTF-8 text") from None
 
 
-def _arrays(params: str | os.PathLike | Mapping[str, Any] | None) -> dict[str, np.ndarray]:
+def _arrays(params: str | os.PathLike | bytes | Mapping[str, Any] | None) -> dict[str, np.ndarray]:
     """Return parameters by name; whatever has ``numpy()`` (a tensor of TVM) is taken too."""
     if params is None:
         return {}
     if isinstance(params, (str, os.PathLike)):
         return read_params(params)
+    if isinstance(params, (bytes, bytearray)):
+        return parse_params(bytes(params), "the given parameters")
     if not isinstance(params, Mapping):
         raise UsageError(f"params: a path or arrays by name are needed, not {type(params).__name__}")
     found = {}
