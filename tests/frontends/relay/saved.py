@@ -9,6 +9,7 @@ import struct
 import numpy as np
 
 MAGIC = 0xDD5E40F096B4A13F
+PARAMS_MAGIC = 0xF7E58D4F05049CB7
 KINDS = {"i": 0, "u": 1, "f": 2}
 
 
@@ -36,6 +37,14 @@ def tensor_bytes(array: np.ndarray, **changed) -> bytes:
         + struct.pack("<q", head["bytes"])
         + array.tobytes()
     )
+
+
+def params_bytes(arrays: dict[str, np.ndarray]) -> bytes:
+    """Return what relay.save_param_dict returned for these arrays."""
+    data = struct.pack("<QQQ", PARAMS_MAGIC, 0, len(arrays))
+    for name in arrays:
+        data += struct.pack("<Q", len(name.encode())) + name.encode()
+    return data + struct.pack("<Q", len(arrays)) + b"".join(tensor_bytes(a) for a in arrays.values())
 
 
 class Saved:

@@ -9,8 +9,7 @@ import onnx
 import pytest
 import tvm
 from running import run_module
-from saved import Saved
-from test_params import params_bytes
+from saved import Saved, params_bytes
 
 import tvmpass
 from tvmpass.frontends.formats import is_text, model_format

@@ -10,21 +10,10 @@ import pytest
 import tvm
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from saved import tensor_bytes
+from saved import PARAMS_MAGIC, params_bytes
 
 from tvmpass.core.errors import TvmpassError, UsageError
 from tvmpass.frontends.relay.params import parse_params, read_params
-
-MAGIC = 0xF7E58D4F05049CB7
-
-
-def params_bytes(arrays: dict[str, np.ndarray]) -> bytes:
-    """Return what relay.save_param_dict returned for these arrays."""
-    data = struct.pack("<QQQ", MAGIC, 0, len(arrays))
-    for name in arrays:
-        data += struct.pack("<Q", len(name.encode())) + name.encode()
-    return data + struct.pack("<Q", len(arrays)) + b"".join(tensor_bytes(a) for a in arrays.values())
-
 
 ARRAYS = {
     "w": np.arange(6, dtype="float32").reshape(2, 3),
@@ -87,9 +76,9 @@ def test_missing_files_and_folders(tmp_path):
     [
         (b"", "it is empty"),
         (b"not parameters at all", "neither the bytes of relay.save_param_dict nor an .npz"),
-        (struct.pack("<QQQ", MAGIC, 0, 1 << 60), "claims 1152921504606846976 names"),
-        (struct.pack("<QQQQ", MAGIC, 0, 1, 1 << 50), "name 0 needs"),
-        (struct.pack("<QQQ", MAGIC, 0, 0) + struct.pack("<Q", 3), "0 names but 3 tensors"),
+        (struct.pack("<QQQ", PARAMS_MAGIC, 0, 1 << 60), "claims 1152921504606846976 names"),
+        (struct.pack("<QQQQ", PARAMS_MAGIC, 0, 1, 1 << 50), "name 0 needs"),
+        (struct.pack("<QQQ", PARAMS_MAGIC, 0, 0) + struct.pack("<Q", 3), "0 names but 3 tensors"),
         (params_bytes({"w": ARRAYS["w"]}) + b"x", "1 bytes more"),
         (params_bytes({"w": ARRAYS["w"]})[:-1], "truncated"),
         (params_bytes({"w": ARRAYS["w"]}).replace(b"w", b"\xff"), "no text"),
