@@ -8,6 +8,7 @@ from tvm import relax
 from tvmpass.compile.pipeline import Job
 from tvmpass.compile.pricing import MAX_PREFIXES
 from tvmpass.compile.target import parse_target
+from tvmpass.core.decision import Estimate
 from tvmpass.core.options import Options
 from tvmpass.core.plan import Price
 from tvmpass.core.report import Ledger
@@ -130,3 +131,22 @@ def test_a_variable_with_a_new_value_gets_a_new_price():
     view.bindings[first] = R.abs(view.function.params[0])
     (after,) = prices(made, view, candidates(view, (0, 1)))
     assert after.parts.mean < before.parts.mean
+
+
+def test_where_the_model_cannot_tell_the_formula_answers(view, monkeypatch):
+    (asked,) = candidates(view, (1, 3))
+    made = pricer()
+    made.prepare(view, [asked])
+    formula = made.estimate(view, asked)
+
+    def unsure(fused, parts, mean, kinds):
+        return Estimate("learned:test", mean * 0.5, mean * 0.99, mean * 2)
+
+    monkeypatch.setattr(made.latency, "group", unsure)
+    assert made.estimate(view, asked) == formula
+
+    def sure(fused, parts, mean, kinds):
+        return Estimate("learned:test", mean * 1.01, mean * 1.02, mean * 1.03)
+
+    monkeypatch.setattr(made.latency, "group", sure)
+    assert made.estimate(view, asked).group.source == "learned:test"

@@ -260,8 +260,10 @@ def test_the_choice_is_as_good_as_the_best_of_all_choices(instance):
     proposals = []
     for items in instance:
         made = [SimpleNamespace(bindings=tuple(sorted(taken))) for taken, _, _ in items]
-        prices = [Price(Estimate.exact("x", float(parts)), Estimate.exact("x", float(group)))
-                  for _, parts, group in items]
+        prices = [
+            Price(Estimate.exact("x", float(parts)), Estimate.exact("x", float(group)))
+            for _, parts, group in items
+        ]
         proposals.append(Proposal(None, made, prices))
     exact = planner._choose_best(proposals, 1.03)
     assert exact
@@ -309,3 +311,17 @@ def test_a_faulty_proposal_is_one_error_that_names_the_rule(answer, message):
     rule = FaultyWindows((((0, 2),),), answer=answer)
     with pytest.raises(TvmpassError, match=f"rule faulty-windows: {message}"):
         plan_function(chain(), [rule], Prices({}), Options(), Sites(Ledger()))
+
+
+@pytest.mark.parametrize(
+    "low, mean, high, unresolved",
+    [
+        (380.0, 430.0, 480.0, True),  # the spread hides the 17 µs that fusing changes
+        (440.0, 445.0, 450.0, False),  # dearer than 451 hardly, but told apart from it
+        (430.0, 436.0, 442.0, False),
+        (452.0, 470.0, 500.0, False),  # surely dearer
+    ],
+)
+def test_a_spread_over_what_fusing_changes_says_nothing(low, mean, high, unresolved):
+    price = Price(Estimate.exact("analytic", 451.0), Estimate("learned:test", low, mean, high), kept=434.0)
+    assert price.unresolved == unresolved

@@ -57,6 +57,11 @@ class Latency:
                 return Estimate(self.source, low, mean, high)
         return add([self.kernel(x, kind) for x, kind in zip(fused, kinds)])
 
+    def analytic(self, kernels: Sequence[Any]) -> Estimate:
+        """Return the time of some kernels by the analytic formula alone."""
+        times = [Estimate.exact(self._fallback, self.hardware.analytic_us(x, self.device)) for x in kernels]
+        return add(times)
+
     @property
     def _fallback(self) -> str:
         return self.hardware.analytic if self.model is None else ABSTAINED

@@ -84,7 +84,12 @@ class KernelPricer:
             together.mean,
             [k.kernel.kind for k in fused.kernels],
         )
-        return Price(together, group, kept=max((p.estimate.mean for p in parts), default=0.0))
+        price = Price(together, group, kept=max((p.estimate.mean for p in parts), default=0.0))
+        if not price.unresolved:
+            return price
+        apart = [self.latency.analytic([k.features for k in part.kernels]) for part in parts]
+        whole = self.latency.analytic([k.features for k in fused.kernels])
+        return Price(add(apart), whole, kept=max(estimate.mean for estimate in apart))
 
     def apart(self, view: FunctionView) -> Estimate | None:
         """Return the time of a function whose every call is a kernel of its own.

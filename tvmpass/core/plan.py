@@ -43,6 +43,16 @@ class Price:
     def gain(self) -> float:
         return self.parts.mean - self.group.mean
 
+    @property
+    def unresolved(self) -> bool:
+        """Return True where the estimate says nothing about what fusing changes.
+
+        Its spread is more than half of all that could be saved, and the parts lie
+        within it: the case of a bias after a convolution of milliseconds.
+        """
+        spread, changes = self.group.high - self.group.mean, self.parts.mean - self.kept
+        return 2 * spread > changes and self.group.low < self.parts.mean < self.group.high
+
     def eligible(self, min_speedup: float) -> bool:
         """Return True where even the pessimistic estimate beats the parts.
 
