@@ -96,3 +96,11 @@ def test_ceil_mode_starts_no_window_beyond_the_input():
     (got,) = run(made, x, canonical=False)
     assert got.shape == (1, 2, 3)
     np.testing.assert_array_equal(got[..., :2], expected[..., :2])
+
+
+def test_axes_in_another_order():
+    x = RNG.normal(size=(2, 3, 6, 7)).astype("float32")
+    mod = _module((7, 2, 6, 3), pool_size=[3, 2], strides=[2, 1], layout="WNHC")
+    made = relax.transform.LegalizeOps(legalize_map(Options(), None))(mod)
+    (got,) = run(made, x.transpose(3, 0, 2, 1).copy(), canonical=False)
+    np.testing.assert_array_equal(got, _expected(x, [3, 2], [2, 1]).transpose(3, 0, 2, 1))

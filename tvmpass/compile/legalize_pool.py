@@ -16,7 +16,7 @@ from .legalize_reduce import lowest, max_reducer
 def _pooled(x: te.Tensor, attrs, deduced: list, reducer, name: str) -> te.Tensor:
     """Return the largest element of each window; padding never wins."""
     layout = str(attrs.layout)
-    axes = [axis for axis, letter in enumerate(layout) if letter in "DHW"]
+    axes = [layout.index(letter) for letter in "DHW" if letter in layout]
     rank = len(axes)
     simplify = sym.Analyzer().simplify
     size, stride, spread, pads = (

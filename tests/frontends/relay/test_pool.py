@@ -86,13 +86,15 @@ def test_layouts():
         ' nn.max_pool2d(%p, pool_size=[3, 3], strides=[2, 2], padding=[1, 1], layout="NCHW4c"),'
         " nn.avg_pool2d(%l, pool_size=[2, 2], strides=[2, 2], ceil_mode=True, count_include_pad=True,"
         ' layout="NHWC"),'
-        ' nn.global_avg_pool2d(%l, layout="NHWC"), nn.global_max_pool2d(%p, layout="NCHW4c"))',
-        {"l": last, "p": packed(x, 1, 4)},
+        ' nn.global_avg_pool2d(%l, layout="NHWC"), nn.global_max_pool2d(%p, layout="NCHW4c"),'
+        ' nn.max_pool2d(%w, pool_size=[3, 2], strides=[2, 1], layout="WNHC"))',
+        {"l": last, "p": packed(x, 1, 4), "w": x.transpose(3, 0, 2, 1).copy()},
         expected.transpose(0, 2, 3, 1),
         packed(expected, 1, 4),
         mean.transpose(0, 2, 3, 1),
         x.mean((2, 3), keepdims=True).transpose(0, 2, 3, 1),
         packed(x.max((2, 3), keepdims=True), 1, 4),
+        pool(x, "max", [3, 2], [2, 1], [0] * 4).transpose(3, 0, 2, 1),
     )
 
 

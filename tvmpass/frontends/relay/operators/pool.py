@@ -10,16 +10,11 @@ from tvm import relax, te, tirx, topi
 
 from ..table import Attrs, CannotConvert, Emitter, Table
 from .facts import dtype_of, is_float, shape_of
-from .layouts import is_plain, packed, padding_of, parsed, per_axis, unpacked
+from .layouts import packed, padding_of, parsed, per_axis, unpacked
 
 TABLE = Table()
 
 _PLAIN = {1: "NCW", 2: "NCHW", 3: "NCDHW"}
-
-
-def _plain_layout(layout: str, rank: int) -> str:
-    """Return the layout to pool in: the given one, unless its axes are split."""
-    return layout if is_plain(layout) else _PLAIN[rank]
 
 
 def _in_plain(emit: Emitter, attrs: Attrs, x, rank: int):
@@ -30,7 +25,8 @@ def _in_plain(emit: Emitter, attrs: Attrs, x, rank: int):
     stated = attrs.word("layout") or _PLAIN[rank]
     if sorted(name for name, size in parsed(stated) if not size) != sorted(_PLAIN[rank]):
         raise CannotConvert(f"the layout {stated!r} has other axes than {_PLAIN[rank]}")
-    plain = _plain_layout(stated, rank)
+    last = _PLAIN[rank].replace("C", "") + "C"
+    plain = last if stated == last else _PLAIN[rank]
     return unpacked(emit, x, stated, plain), stated, plain
 
 
