@@ -202,6 +202,35 @@ def test_where_takes_any_condition():
     )
 
 
+def test_bfloat16():
+    x = np.array([-2.5, -0.5, 0.5, 1.5, 3.25, np.inf, np.nan], "float32")
+    body = ", ".join(
+        f'cast({call}, dtype="float32")'
+        for call in (
+            "round(%h)",
+            "asin(%h)",
+            "power(%h, %h)",
+            "isnan(%h)",
+            "isinf(%h)",
+            "clip(%h, a_min=-1f, a_max=2f)",
+        )
+    )
+    with np.errstate(invalid="ignore"):
+        expected = [
+            np.sign(x) * np.floor(np.abs(x) + 0.5),
+            np.arcsin(x),
+            x**x,
+            *(np.isnan(x).astype("float32"), np.isinf(x).astype("float32"), np.clip(x, -1, 2)),
+        ]
+    check(
+        f'let %h = cast(%x, dtype="bfloat16"); ({body}, argmax(strided_slice(%h, begin=[0], end=[6])))',
+        {"x": x},
+        *(array.astype("float32") for array in expected),
+        np.array(5, "int32"),
+        tolerance=8e-3,
+    )
+
+
 @pytest.mark.parametrize(
     ("body", "why"),
     [

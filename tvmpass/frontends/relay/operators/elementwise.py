@@ -112,6 +112,8 @@ def _classify(name: str, of_integers: bool) -> None:
 
     @TABLE.operator(name)
     def convert(emit, attrs, x):
+        if dtype_of(x) == "bfloat16":
+            x = emit(relax.op.astype(x, "float32"))
         if is_float(dtype_of(x)):
             return function(x)
         return relax.op.full(
@@ -209,9 +211,12 @@ _lattice("minimum", relax.op.logical_and)
 @TABLE.operator("power")
 def power(emit, attrs, a, b):
     """Raise to a power; Relay has it on floats only."""
-    require_same_dtype(a, b)
+    dtype = require_same_dtype(a, b)
     require_float(a)
-    return relax.op.power(a, b)
+    if dtype != "bfloat16":
+        return relax.op.power(a, b)
+    a, b = (emit(relax.op.astype(x, "float32")) for x in (a, b))
+    return relax.op.astype(emit(relax.op.power(a, b)), dtype)
 
 
 def _comparison(name: str) -> None:

@@ -136,8 +136,10 @@ def _extreme_index(name: str) -> None:
             raise CannotConvert("there is nothing to choose from")
         if not axes:
             raise CannotConvert("no axes are left to reduce")
-        if dtype_of(x) == "bool":
-            x = emit(relax.op.astype(x, "uint8"))
+        # TVM does not compare these as they are; the wider dtype orders them alike.
+        comparable = {"bool": "uint8", "bfloat16": "float32"}.get(dtype_of(x))
+        if comparable:
+            x = emit(relax.op.astype(x, comparable))
         kept = [axis for axis in range(rank) if axis not in axes]
         if len(axes) > 1:
             x = emit(relax.op.permute_dims(x, kept + axes)) if kept else x
