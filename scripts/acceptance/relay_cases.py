@@ -86,13 +86,13 @@ def saved(folder: str) -> dict:
     from tvmpass.frontends.relay.convert import convert
     from tvmpass.frontends.relay.json_reader import read_json
     from tvmpass.frontends.relay.parser import parse
-    from tvmpass.testing.relay.save_json import save_json
+    from tvmpass.testing.relay.json_writer import write_json
 
     cases = Path(folder) / "relay_cases"
     pairs = []
     for path in [*sorted(cases.glob("*.relay")), *sorted((Path(folder) / "relay_nets").glob("*.relay"))]:
         module = parse(path.read_text(), path.name)
-        pairs.append((path.name, module, read_json(save_json(module), path.name)))
+        pairs.append((path.name, module, read_json(write_json(module), path.name)))
     for path in sorted((cases / "json").glob("*.json")):
         text = (cases / f"{path.stem}.relay").read_text()
         pairs.append((path.name, parse(text, path.name), read_json(path.read_text(), path.name)))

@@ -10,8 +10,8 @@ from hypothesis import HealthCheck, given, settings
 from tvmpass.frontends.relay.convert import convert
 from tvmpass.frontends.relay.json_reader import read_json
 from tvmpass.frontends.relay.parser import parse
+from tvmpass.testing.relay.json_writer import write_json
 from tvmpass.testing.relay.programs import Program, programs
-from tvmpass.testing.relay.save_json import save_json
 
 TEXTS = {
     "operators": """
@@ -32,7 +32,7 @@ TEXTS = {
 
 def same(module) -> None:
     direct = convert(module)
-    tvm.ir.assert_structural_equal(direct, convert(read_json(save_json(module))), map_free_vars=True)
+    tvm.ir.assert_structural_equal(direct, convert(read_json(write_json(module))), map_free_vars=True)
 
 
 @pytest.mark.parametrize("name", ["operators", "control"])
@@ -65,5 +65,5 @@ def test_random_programs(program: Program):
 def test_constants_are_exact_in_json():
     module = parse('#[version = "0.0.5"]\ndef @main(%x: float32) { add(%x, 0.5f) }\n')
     module.functions["main"].body.args[1].value = np.array(0.1 + 2**-27, "float32")
-    found = read_json(save_json(module)).functions["main"].body.args[1].value
+    found = read_json(write_json(module)).functions["main"].body.args[1].value
     assert found.tobytes() == np.array(0.1 + 2**-27, "float32").tobytes()

@@ -12,8 +12,9 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis.strategies import SearchStrategy
 from tvm import relax
 
-import tvmpass
 from tvmpass.compile.branches import outline_branches
+from tvmpass.compile.build import build
+from tvmpass.compile.context import PassContext
 from tvmpass.frontends.relay import ast
 from tvmpass.frontends.relay.convert import convert
 from tvmpass.frontends.relay.json_reader import read_json
@@ -114,8 +115,8 @@ def execute(module: tvm.IRModule, inputs: Sequence[np.ndarray], level: int | str
         result = relax.VirtualMachine(built, tvm.cpu())["main"](*map(tvm.runtime.tensor, inputs))
         return [np.asarray(tensor.numpy()) for tensor in _tensors(result)]
     names = [param.name for param in module["main"].params]
-    with tvmpass.PassContext(opt_level=level):
-        library = tvmpass.build(module, target="llvm")
+    with PassContext(opt_level=level):
+        library = build(module, target="llvm")
     return list(library.run(dict(zip(names, inputs))))
 
 
