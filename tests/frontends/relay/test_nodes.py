@@ -182,6 +182,7 @@ def test_tensors_that_are_cut_off_are_refused(cut):
     [
         ("{", "not JSON"),
         ("[]", "not a node graph"),
+        ('{"nodes": [], "arg_nodes": [], "heads": [], "attrs": {}}', "the graph of a built library"),
         ('{"nodes": 3}', "not a node graph"),
         ('{"nodes": [{"type_key": ""}]}', "root is 'None'"),
         ('{"root": 9, "nodes": [{"type_key": ""}]}', "refers to node 9, but there are 1 nodes"),

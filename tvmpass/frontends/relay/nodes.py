@@ -254,6 +254,11 @@ def _parse(text: str | bytes, where: str) -> dict[str, Any]:
         raise RelayError(f"{where}: the JSON is nested too deep for a node graph") from None
     except ValueError as error:
         raise RelayError(f"{where}: not JSON ({error})") from None
+    if isinstance(document, dict) and {"arg_nodes", "heads"} <= document.keys():
+        raise RelayError(
+            f"{where}: the graph of a built library (of the graph executor), which has lost its operators; "
+            "save the program itself with tvm.ir.save_json(mod)"
+        )
     if not isinstance(document, dict) or not isinstance(document.get("nodes"), list):
         raise RelayError(f"{where}: not a node graph of TVM: an object with a list 'nodes' is needed")
     if not isinstance(document.get("b64ndarrays", []), list):
