@@ -113,12 +113,15 @@ def split(attrs: Attributes, x):
 
 @operator("strided_slice")
 def strided_slice(attrs: Attributes, x):
-    axes = attrs.axes if attrs.axes is not None else range(len(attrs.begin))
-    steps = list(attrs.strides or [1])
-    steps += steps[-1:] * (len(attrs.begin) - len(steps)) if len(steps) == 1 else [1] * len(attrs.begin)
+    begins, ends, steps = list(attrs.begin), list(attrs.end), list(attrs.strides or [1])
+    count = max(len(begins), len(ends))
+    axes = attrs.axes if attrs.axes is not None else range(count)
+    steps += steps[-1:] * (count - len(steps)) if len(steps) == 1 else [1] * count
     for place, axis in enumerate(axes):
-        size = x.shape[axis]
-        begin, end, step = attrs.begin[place], attrs.end[place], steps[place]
+        size, step = x.shape[axis], steps[place]
+        # Bounds that are not stated are those of the whole axis, but a descending slice ends before 0.
+        begin = begins[place] if place < len(begins) else (0 if step > 0 else size)
+        end = ends[place] if place < len(ends) else (size if step > 0 else 0)
         if attrs.slice_mode == "size":
             step = 1
             end = size if end < 0 else (begin % size if size else 0) + end

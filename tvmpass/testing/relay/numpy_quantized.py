@@ -110,4 +110,5 @@ def conv2d(attrs: Attributes, x, weight, x_zero, weight_zero, x_scale, weight_sc
         raise NotImplementedError("one zero point per channel")
     left = x.astype("int32") - x_zero.astype("int32")
     plain = SimpleNamespace(**{**vars(attrs), "out_dtype": "int32"})
-    return convolve(plain, left, weight.astype("int32") - weight_zero.astype("int32"), 2)
+    result = convolve(plain, left, weight.astype("int32") - weight_zero.astype("int32"), 2)
+    return result.astype(attrs.out_dtype or "int32")
