@@ -30,6 +30,7 @@ from tvmpass.core.quiet import quiet
 from tvmpass.core.report import Report
 
 from .codegen import Compiled, link
+from .deep_stack import call_deep
 from .host_compiler import host_compiler
 
 _MAGIC = b"\x00tvmpass-artifact-1\x00"
@@ -56,6 +57,8 @@ class Metadata:
     kind: str
     features: tuple[str, ...]
     tvm: str
+    recursive: bool = False
+    """Whether the model calls itself, more than a loop does, and needs a large stack."""
 
     def to_json(self) -> dict[str, Any]:
         return {"schema": SCHEMA, **asdict(self)}
@@ -73,7 +76,8 @@ class Metadata:
         if data["kind"] not in ("llvm", "cuda"):
             raise ValueError(f"unknown kind of target {data['kind']!r}")
         outputs, features = tuple(data["outputs"]), tuple(map(str, data["features"]))
-        made = cls(inputs, outputs, str(data["target"]), data["kind"], features, data["tvm"])
+        recursive = bool(data.get("recursive", False))
+        made = cls(inputs, outputs, str(data["target"]), data["kind"], features, data["tvm"], recursive)
         for arch in made.arches:
             capability(arch)
         return made
@@ -198,7 +202,9 @@ class Artifact:
         arguments = self.check_inputs({**(inputs or {}), **named})
         vm = self._default_vm
         try:
-            result = vm["main"](*[tvm.runtime.tensor(a, self._device) for a in arguments])
+            tensors = [tvm.runtime.tensor(a, self._device) for a in arguments]
+            main = vm["main"]
+            result = call_deep(lambda: main(*tensors)) if self.metadata.recursive else main(*tensors)
         except Exception as error:  # TVM raises several classes from inside the VM
             raise TvmpassError(f"running the model failed: {last_line(error)}") from error
         return flatten(result)

@@ -241,9 +241,14 @@ def _metadata(mod, params, target: tvm.target.Target) -> Metadata:
         names = [p.name for p in free]
     inputs = tuple(InputInfo(n, _shape(p), dtype_of(p)) for n, p in zip(names, free))
     outputs = json.loads(attrs["tvmpass.outputs"]) if "tvmpass.outputs" in attrs else _output_names(main)
-    features = tuple(required_features(target))
     return Metadata(
-        inputs, tuple(outputs), describe_target(target), target.kind.name, features, tvm.__version__
+        inputs,
+        tuple(outputs),
+        describe_target(target),
+        target.kind.name,
+        tuple(required_features(target)),
+        tvm.__version__,
+        recursive="tvmpass.recursive" in attrs,
     )
 
 

@@ -269,6 +269,7 @@ def test_a_declared_result_with_open_dims_holds():
     ("text", "words"),
     [
         ("def @main(%x) { %x }", "the type is not stated"),
+        ("def @main(%x: Tensor[(99999999999, 99999999999), int8]) { %x }", "more elements than any memory"),
         ("def @main(%f: fn (float32) -> float32) { %f(1f) }", "has no Relax form"),
         ("def @fun(%x: float32) { %x }", "no function @main (functions: @fun)"),
     ],

@@ -104,6 +104,17 @@ def test_main_may_call_itself():
     assert float(result(text, np.array(3, np.int32), np.float32(5))) == 40
 
 
+def test_deep_recursion_has_its_stack():
+    text = """def @f(%n: int32, %x: float32) -> float32 {
+      if (%n > 0) { @f(%n - 1, %x) + %x } else { %x }
+    }
+def @main(%n: int32, %x: float32) { @f(%n, %x) }"""
+    mod = converted(text)
+    assert "tvmpass.recursive" in mod["main"].attrs
+    (got,) = run_module(mod, np.array(5000, np.int32), np.float32(1), level=0)
+    assert float(got) == 5001
+
+
 @pytest.mark.parametrize("count", [0, 1, 6, 7])
 def test_functions_that_call_each_other(count):
     text = """def @even(%i: int32) -> bool { if (%i == 0) { True } else { @odd(%i - 1) } }

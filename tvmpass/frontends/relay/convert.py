@@ -30,7 +30,7 @@ from .operators import TABLE, structural
 from .scopes import Misplaced, Scopes, reachable
 from .support import refuse_unsupported
 from .table import Attrs, CannotConvert, Value
-from .types import DTYPES, BadType, disagreement, flat, rebuilt, symbols, text_of
+from .types import DTYPES, BadType, disagreement, flat, rebuilt, symbols, text_of, too_large
 
 MAX_NESTING = 100
 """Ifs and private functions inside each other; TVM's own passes recurse on them."""
@@ -132,7 +132,8 @@ class Conversion:
         body = relax.SeqExpr([self.end()], result)
         relax.expr._update_type(body, result.ty)
         self.builder.end_scope()
-        return relax.Function(inputs.variables, body).with_attr("global_symbol", "main")
+        function = relax.Function(inputs.variables, body).with_attr("global_symbol", "main")
+        return function.with_attr("tvmpass.recursive", 1) if self.functions.recursive else function
 
     def begin(self, dataflow: bool = False) -> None:
         self.open_blocks += 1
@@ -183,7 +184,7 @@ class Conversion:
     def _simple(self, node: ast.Expression, frame: Frame) -> Value:
         """Return the value of a node that binds nothing in Relax."""
         if isinstance(node, ast.Constant):
-            return self._constant(node.value)
+            return self._constant(node)
         if isinstance(node, ast.Tuple):
             return tuple(self.read(item, frame, node.place) for item in node.fields)
         if isinstance(node, ast.TupleGetItem):
@@ -208,8 +209,11 @@ class Conversion:
             return node
         raise AssertionError(type(node).__name__)  # refused before
 
-    def _constant(self, array: np.ndarray):
-        return self.emit.const(array, str(array.dtype))
+    def _constant(self, node: ast.Constant):
+        dtype = str(node.value.dtype)
+        if dtype not in DTYPES:
+            raise self.error(f"a constant of dtype {dtype} has no Relax form", node.place)
+        return self.emit.const(node.value, dtype)
 
     def declared(self, ty: ast.Type | None, value: Value, place: ast.Place, what: str) -> None:
         reason = disagreement(ty, value)
@@ -263,6 +267,8 @@ class Conversion:
         if str(ty.dtype) not in DTYPES:
             raise CannotConvert(f"dtype {ty.dtype} has no Relax form")
         if isinstance(ty.shape, relax.ShapeExpr):
+            if too_large(int(dim) for dim in ty.shape.values if isinstance(dim, tirx.IntImm)):
+                raise CannotConvert(f"its result, {text_of(value)}, has more elements than any memory holds")
             return value
         met = {symbol for arg in flat(tuple(args)) for symbol in symbols(arg.ty)}
         if ty.ndim < 0 or len(met) > 1:

@@ -44,6 +44,8 @@ class Functions:
         self._conversion = conversion
         self._instances: dict[Any, Instance] = {}
         self._inlined = 0
+        self.recursive = False
+        """Whether a function calls itself otherwise than as a loop."""
 
     @property
     def made(self) -> bool:
@@ -108,6 +110,7 @@ class Functions:
             instance = self._instances[key] = Instance(variable, outside, result)
             loop = find_loop(callee, args)
             if loop is None:
+                self.recursive = True
                 made, _ = yield self.build(callee, args, outside, to.scope, result, called)
             else:
                 made = yield make_loop(self, loop, callee, args, instance, name, called)

@@ -43,7 +43,7 @@ def bind_inputs(
     does not fit and `types.BadType` for a parameter of no tensor type.
     """
     params, shapes = dict(params or {}), dict(shapes or {})
-    tensors = [leaf for var in function.params for leaf in leaves(var.type, var.name)]
+    tensors = [leaf for var in function.params for leaf in leaves(var.type, var.name or "input")]
     names = _unique(name for name, _ in tensors)
     doubled = sorted({name for name, _ in tensors if name in params and _count(tensors, name) > 1})
     if doubled:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from tvm import relax, tirx
@@ -14,6 +15,9 @@ DTYPES = frozenset(
     ["bool", "float16", "float32", "float64", "bfloat16"]
     + [f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)]
 )
+
+MAX_ELEMENTS = 1 << 48
+"""A larger tensor fits no address space, and index arithmetic on it may overflow."""
 
 Fresh = Callable[[int], Any]
 """Gives the Relax dim of an unknown one, by its axis."""
@@ -28,8 +32,19 @@ def tensor_type(ty: TensorType, fresh: Fresh):
     dtype = "bool" if ty.dtype in ("uint1", "int1") else ty.dtype
     if dtype not in DTYPES:
         raise BadType(f"dtype {ty.dtype} has no Relax form")
+    sizes = [dim for dim in ty.shape if dim is not None]
+    if any(dim < 0 for dim in sizes):
+        raise BadType(f"{text(ty)} has a negative size")
+    if too_large(sizes):
+        raise BadType(f"{text(ty)} has more elements than any memory holds")
     dims = [fresh(axis) if dim is None else tirx.IntImm("int64", dim) for axis, dim in enumerate(ty.shape)]
     return relax.TensorType(dims, dtype)
+
+
+def too_large(sizes: Iterable[int]) -> bool:
+    """Say whether a tensor of these sizes, or a part of it along some of them, fits no memory."""
+    known = list(sizes)
+    return max(known, default=0) > MAX_ELEMENTS or math.prod(known) > MAX_ELEMENTS
 
 
 def leaves(ty: Type | None, name: str) -> list[tuple[str, TensorType]]:
