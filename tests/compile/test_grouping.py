@@ -86,6 +86,13 @@ def test_equal_groups_share_one_kernel(target):
     assert kernels(lowered) == ["fused"]
 
 
+def test_a_group_that_no_kernel_reads_is_left_out(target):
+    # A lowered zeros_like does not read its operand.
+    mod = graph(lambda x: R.zeros_like(R.exp(R.abs(x))), ((4,),))
+    lowered = same(mod, target, [(0, 1)], np.float32([1, 2, 3, 4]))
+    assert "fused" not in kernels(lowered)
+
+
 def test_groups_that_differ_in_a_scalar_constant_do_not_share(target):
     two, three = relax.const(np.float32(2)), relax.const(np.float32(3))
     mod = graph(lambda x: (R.exp(R.multiply(x, two)), R.exp(R.multiply(x, three))), ((4,),))

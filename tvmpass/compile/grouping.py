@@ -281,12 +281,6 @@ _SORTS = ("relax.sort", "relax.argsort", "relax.topk")
 
 def lower(mod, target, options: Options):
     """Legalise, fuse each Primitive function to one PrimFunc, re-attach attributes."""
-    mod = relax.transform.DeadCodeElimination()(mod)  # FuseTIR drops groups that nothing reads
-    attrs = {
-        gv.name_hint: f.attrs[GROUP_ATTR]
-        for gv, f in mod.functions_items()
-        if isinstance(f, relax.Function) and f.attrs and GROUP_ATTR in f.attrs
-    }
     legalizations = legalize_map(options, target)
     with target:
         if target.kind.name == "cuda":
@@ -295,6 +289,13 @@ def lower(mod, target, options: Options):
             mod = relax.transform.LegalizeOps(legalizations, list(_SORTS))(mod)
             mod = relax.backend.DispatchSortScan()(mod)
         mod = relax.transform.LegalizeOps(legalizations)(mod)
+        # FuseTIR drops groups that nothing reads; a lowered zeros_like reads no operand any more.
+        mod = relax.transform.DeadCodeElimination()(mod)
+        attrs = {
+            gv.name_hint: f.attrs[GROUP_ATTR]
+            for gv, f in mod.functions_items()
+            if isinstance(f, relax.Function) and f.attrs and GROUP_ATTR in f.attrs
+        }
         mod = relax.transform.FuseTIR()(mod)
         mod = relax.transform.DeadCodeElimination()(mod)
     for name, identity in attrs.items():
