@@ -325,3 +325,23 @@ def test_a_faulty_proposal_is_one_error_that_names_the_rule(answer, message):
 def test_a_spread_over_what_fusing_changes_says_nothing(low, mean, high, unresolved):
     price = Price(Estimate.exact("analytic", 451.0), Estimate("learned:test", low, mean, high), kept=434.0)
     assert price.unresolved == unresolved
+
+
+def test_what_is_left_of_a_site_that_lost_to_an_overlapping_one_is_priced():
+    def body(x):
+        for operator in (R.exp, R.sqrt, R.abs, R.floor, R.ceil):
+            x = operator(x)
+        return x
+
+    view = FunctionView(graph(body, ((2,),)), "main")
+    table = {
+        "0-3": (10.0, 8.0, 8.0, 8.0),
+        "0-1": (10.0, 9.0, 9.0, 9.0),
+        "2-4": (10.0, 5.0, 5.0, 5.0),
+        "2-3": (10.0, 9.0, 9.0, 9.0),
+    }
+    windows = (((0, 3), (0, 1)), ((2, 4), (2, 3)))
+    made = plan_function(view, [Windows(windows)], Prices(table), Options(), Sites(Ledger()))
+    assert [c.label for c in made.chosen] == ["0-1", "2-4"]
+    alone = plan_function(view, [Windows(windows[:1])], Prices(table), Options(), Sites(Ledger()))
+    assert [p.prices[1] for p in alone.proposals] == ["contained"]

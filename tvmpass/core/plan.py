@@ -167,7 +167,8 @@ def _price(view: FunctionView, proposals: Sequence[Proposal], pricer: Pricer, op
 
     A candidate whose members all have the root's shape computes every element
     once, as its parts do: where it pays, no part of it can pay more, so the
-    candidates strictly inside it are ``contained``.  All others are priced.
+    candidates strictly inside it are ``contained``.  All others are priced, and
+    so are those inside one that another paying candidate may take bindings from.
     """
     every = [c for p in proposals for c in p.candidates]
     sets = {id(c): frozenset(c.bindings) for c in every}
@@ -188,7 +189,17 @@ def _price(view: FunctionView, proposals: Sequence[Proposal], pricer: Pricer, op
         price = prices.get(id(candidate))
         return isinstance(price, Price) and price.eligible(options.min_speedup) and price.gain > 0
 
-    rest = [c for c in every if inside[id(c)] and not any(pays(h) for h in inside[id(c)])]
+    paying = {id(c): sets[id(c)] for c in outer if pays(c)}
+    takers: dict = {}
+    for key, members in paying.items():
+        for var in members:
+            takers.setdefault(var, set()).add(key)
+    contested = {key for key, members in paying.items() if any(len(takers[var]) > 1 for var in members)}
+
+    def sure(holder: Candidate) -> bool:
+        return id(holder) in paying and id(holder) not in contested
+
+    rest = [c for c in every if inside[id(c)] and not any(sure(h) for h in inside[id(c)])]
     pricer.prepare(view, rest)
     prices.update({id(c): pricer.estimate(view, c) for c in rest})
     for proposal in proposals:
