@@ -104,3 +104,21 @@ def test_axes_in_another_order():
     made = relax.transform.LegalizeOps(legalize_map(Options(), None))(mod)
     (got,) = run(made, x.transpose(3, 0, 2, 1).copy(), canonical=False)
     np.testing.assert_array_equal(got, _expected(x, [3, 2], [2, 1]).transpose(3, 0, 2, 1))
+
+
+@pytest.mark.parametrize("include", [False, True])
+@pytest.mark.parametrize("dtype", ["int32", "int64"])
+def test_averages_of_integers_truncate_in_their_dtype(dtype, include):
+    bb = relax.BlockBuilder()
+    x = relax.Var("x", relax.TensorType([1, 2, 4, 4], dtype))
+    with bb.function("main", [x]):
+        with bb.dataflow():
+            attributes = {"strides": [2, 2], "padding": [1, 1, 1, 1], "count_include_pad": include}
+            result = bb.emit_output(op.nn.avg_pool2d(x, [2, 2], **attributes))
+        bb.emit_func_output(result)
+    data = RNG.integers(-50, 50, (1, 2, 4, 4)).astype(dtype)
+    total = np.pad(data, ((0, 0), (0, 0), (1, 1), (1, 1))).reshape(1, 2, 3, 2, 3, 2).sum((3, 5))
+    count = np.full((3, 3), 4) if include else np.outer([1, 2, 1], [1, 2, 1])
+    (found,) = run(bb.get(), data)
+    assert found.dtype == dtype
+    np.testing.assert_array_equal(found, np.sign(total) * (np.abs(total) // count))

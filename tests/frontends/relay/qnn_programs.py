@@ -5,16 +5,24 @@ from __future__ import annotations
 import numpy as np
 from running import run
 
+Arrays = dict[str, np.ndarray]
 
-def run_qnn(body: str, arrays: dict[str, np.ndarray], constants: dict[str, np.ndarray] | None = None):
+
+def run_qnn(body: str, arrays: Arrays, constants: Arrays | None = None) -> np.ndarray:
     """Run ``body`` on inputs and on parameters bound as constants; return the first result."""
+    return run_all([body], arrays, constants)[0]
+
+
+def run_all(bodies: list[str], arrays: Arrays, constants: Arrays | None = None) -> list[np.ndarray]:
+    """Run several expressions as one program: one build, a result each."""
     constants = constants or {}
     types = ", ".join(
         f"%{name}: Tensor[({', '.join(map(str, value.shape))}), {value.dtype}]"
         for name, value in {**arrays, **constants}.items()
     )
+    body = bodies[0] if len(bodies) == 1 else "(" + ",\n   ".join(bodies) + ")"
     text = f'#[version = "0.0.5"]\ndef @main({types}) {{\n  {body}\n}}\n'
-    return run(text, *arrays.values(), params=constants)[0]
+    return run(text, *arrays.values(), params=constants)
 
 
 def whole(shape, dtype: str, seed: int = 0) -> np.ndarray:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+from itertools import product
 
 import numpy as np
 import pytest
 import qnn_reference as reference
-from qnn_programs import run_qnn, whole
+from qnn_programs import run_all, run_qnn, whole
 
 from tvmpass.frontends.relay.errors import RelayError
 
@@ -15,33 +16,39 @@ SCALES = np.array([0.05, 0.013, 0.5], "float32")
 POINTS = np.array([3, -4, 0], "int32")
 
 
-@pytest.mark.parametrize("operator", ["add", "subtract", "mul"])
+OPERATORS = ("add", "subtract", "mul")
+
+
 @pytest.mark.parametrize("dtype", ["int8", "uint8"])
-@pytest.mark.parametrize("target", [(0.25, 1), (0.1, 3), (0.004, 0)])
-def test_binary(operator, dtype, target):
+def test_binary(dtype):
     a, b = whole((4, 25), dtype), whole((4, 25), dtype, 1)
-    body = f"qnn.{operator}(%a, %b, 0.1f, 3, 0.2f, -4, {target[0]}f, {target[1]})"
-    expected = reference.binary(operator, a, b, (0.1, 3), (0.2, -4), target)
-    np.testing.assert_array_equal(run_qnn(body, {"a": a, "b": b}), expected)
+    cases = list(product(OPERATORS, ((0.25, 1), (0.1, 3), (0.004, 0))))
+    bodies = [f"qnn.{name}(%a, %b, 0.1f, 3, 0.2f, -4, {scale}f, {point})" for name, (scale, point) in cases]
+    for (name, target), result in zip(cases, run_all(bodies, {"a": a, "b": b}), strict=True):
+        expected = reference.binary(name, a, b, (0.1, 3), (0.2, -4), target)
+        np.testing.assert_array_equal(result, expected, err_msg=f"{name} {target}")
 
 
-@pytest.mark.parametrize("operator", ["add", "subtract", "mul"])
-def test_binary_broadcasts(operator):
+def test_binary_broadcasts():
     a, b = whole((2, 3, 5), "int8"), whole((3, 1), "int8", 1)
-    body = f"qnn.{operator}(%a, %b, 0.1f, 3, 0.2f, -4, 0.25f, 1)"
-    expected = reference.binary(operator, a, np.broadcast_to(b, a.shape), (0.1, 3), (0.2, -4), (0.25, 1))
-    np.testing.assert_array_equal(run_qnn(body, {"a": a, "b": b}), expected)
+    bodies = [f"qnn.{name}(%a, %b, 0.1f, 3, 0.2f, -4, 0.25f, 1)" for name in OPERATORS]
+    for name, result in zip(OPERATORS, run_all(bodies, {"a": a, "b": b}), strict=True):
+        expected = reference.binary(name, a, np.broadcast_to(b, a.shape), (0.1, 3), (0.2, -4), (0.25, 1))
+        np.testing.assert_array_equal(result, expected, err_msg=name)
 
 
-@pytest.mark.parametrize("operator", ["add", "subtract", "mul"])
-@pytest.mark.parametrize("axis", [1, -2])
-def test_binary_per_channel(operator, axis):
+def test_binary_per_channel():
     a, b = whole((2, 3, 5), "int8"), whole((2, 3, 5), "int8", 1)
     other, points = SCALES[::-1].copy(), POINTS[::-1].copy()
-    body = f"qnn.{operator}(%a, %b, %s, %p, %t, %q, 0.25f, 1, lhs_axis={axis}, rhs_axis={axis})"
     constants = {"s": SCALES, "p": POINTS, "t": other, "q": points}
-    expected = reference.binary(operator, a, b, (SCALES, POINTS), (other, points), (0.25, 1), axis)
-    np.testing.assert_array_equal(run_qnn(body, {"a": a, "b": b}, constants), expected)
+    cases = list(product(OPERATORS, (1, -2)))
+    bodies = [
+        f"qnn.{name}(%a, %b, %s, %p, %t, %q, 0.25f, 1, lhs_axis={axis}, rhs_axis={axis})"
+        for name, axis in cases
+    ]
+    for (name, axis), result in zip(cases, run_all(bodies, {"a": a, "b": b}, constants), strict=True):
+        expected = reference.binary(name, a, b, (SCALES, POINTS), (other, points), (0.25, 1), axis)
+        np.testing.assert_array_equal(result, expected, err_msg=f"{name} {axis}")
 
 
 def test_concatenate():
@@ -51,22 +58,22 @@ def test_concatenate():
     np.testing.assert_array_equal(run_qnn(body, {"a": a, "b": b}), expected)
 
 
-@pytest.mark.parametrize("alpha", [0.25, 0.9, 0.01])
 @pytest.mark.parametrize("dtype", ["int8", "uint8"])
-def test_leaky_relu(alpha, dtype):
-    x = whole((60,), dtype)
-    body = f"qnn.leaky_relu(%x, 0.125f, 60, 0.1f, 17, alpha={alpha}f)"
-    expected = reference.leaky_relu(x, alpha, (0.125, 60), (0.1, 17))
-    np.testing.assert_array_equal(run_qnn(body, {"x": x}), expected)
+def test_leaky_relu(dtype):
+    x, alphas = whole((60,), dtype), (0.25, 0.9, 0.01)
+    bodies = [f"qnn.leaky_relu(%x, 0.125f, 60, 0.1f, 17, alpha={alpha}f)" for alpha in alphas]
+    for alpha, result in zip(alphas, run_all(bodies, {"x": x}), strict=True):
+        expected = reference.leaky_relu(x, alpha, (0.125, 60), (0.1, 17))
+        np.testing.assert_array_equal(result, expected, err_msg=str(alpha))
 
 
-@pytest.mark.parametrize("axis", [-1, 1])
-@pytest.mark.parametrize("scale", [0.05, 0.3, 1.0])
-def test_softmax(axis, scale):
+def test_softmax():
     x = whole((2, 7, 9), "int8")
-    found = run_qnn(f"qnn.softmax(%x, {scale}f, 5, 0.00390625f, -128, axis={axis})", {"x": x})
-    expected = reference.softmax(x, (scale, 5), (0.00390625, -128), axis)
-    np.testing.assert_array_equal(found, expected)
+    cases = list(product((-1, 1), (0.05, 0.3, 1.0)))
+    bodies = [f"qnn.softmax(%x, {s}f, 5, 0.00390625f, -128, axis={axis})" for axis, s in cases]
+    for (axis, scale), result in zip(cases, run_all(bodies, {"x": x}), strict=True):
+        expected = reference.softmax(x, (scale, 5), (0.00390625, -128), axis)
+        np.testing.assert_array_equal(result, expected, err_msg=f"{axis} {scale}")
 
 
 CURVES = {
@@ -82,21 +89,21 @@ CURVES = {
 }
 
 
-@pytest.mark.parametrize("name", CURVES)
 @pytest.mark.parametrize(("dtype", "point"), [("int8", -11), ("uint8", 128)])
-def test_curves(name, dtype, point):
+def test_curves(dtype, point):
     info = np.iinfo(dtype)
     x = np.arange(info.min, info.max + 1).astype(dtype).reshape(16, 16)
-    found = run_qnn(f"qnn.{name}(%x, 0.037f, {point}, 0.0093f, 3)", {"x": x})
+    found = run_all([f"qnn.{name}(%x, 0.037f, {point}, 0.0093f, 3)" for name in CURVES], {"x": x})
     real = reference.dequantize(x, 0.037, np.int32(point))
-    curve = np.array([CURVES[name](float(v)) for v in real.reshape(-1)]).reshape(x.shape)
-    exact = curve / float(np.float32(0.0093))
-    expected = reference.quantize(curve.astype("float32"), 0.0093, np.int32(3), dtype)
-    # Tables are filled in float32: where the exact result is at a half either neighbour is right.
-    with np.errstate(invalid="ignore"):
-        clear = ~np.isfinite(exact) | (np.abs(np.abs(exact - np.floor(exact)) - 0.5) > 1e-3)
-    assert clear.sum() > 240
-    np.testing.assert_array_equal(found[clear], expected[clear])
+    for name, result in zip(CURVES, found, strict=True):
+        curve = np.array([CURVES[name](float(v)) for v in real.reshape(-1)]).reshape(x.shape)
+        exact = curve / float(np.float32(0.0093))
+        expected = reference.quantize(curve.astype("float32"), 0.0093, np.int32(3), dtype)
+        # Tables are filled in float32: where the exact result is at a half either neighbour is right.
+        with np.errstate(invalid="ignore"):
+            clear = ~np.isfinite(exact) | (np.abs(np.abs(exact - np.floor(exact)) - 0.5) > 1e-3)
+        assert clear.sum() > 240
+        np.testing.assert_array_equal(result[clear], expected[clear], err_msg=name)
 
 
 @pytest.mark.parametrize("same", [True, False])

@@ -5,20 +5,23 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import qnn_reference as reference
-from qnn_programs import run_qnn, whole
+from qnn_programs import run_all, run_qnn, whole
 
 from tvmpass.frontends.relay.errors import RelayError
 
 POINTS = [(0, 0), (12, 0), (0, -3), (12, -3)]
 
 
-@pytest.mark.parametrize(("zero", "weight_zero"), POINTS)
 @pytest.mark.parametrize("dtype", ["uint8", "int8", "int16"])
-def test_dense(zero, weight_zero, dtype):
+def test_dense(dtype):
     x, w = whole((3, 40), dtype), whole((5, 40), "int8", 1)
-    body = f'qnn.dense(%x, %w, {zero}, {weight_zero}, 0.1f, 0.2f, units=5, out_dtype="int32")'
-    expected = (x.astype("int64") - zero) @ (w.astype("int64") - weight_zero).T
-    np.testing.assert_array_equal(run_qnn(body, {"x": x, "w": w}), expected)
+    found = run_all(
+        [f'qnn.dense(%x, %w, {z}, {v}, 0.1f, 0.2f, units=5, out_dtype="int32")' for z, v in POINTS],
+        {"x": x, "w": w},
+    )
+    for (zero, weight_zero), result in zip(POINTS, found, strict=True):
+        expected = (x.astype("int64") - zero) @ (w.astype("int64") - weight_zero).T
+        np.testing.assert_array_equal(result, expected)
 
 
 def test_dense_of_int8_does_not_wrap():
@@ -47,16 +50,20 @@ def test_batch_matmul_is_transposed_in_old_and_new_texts(stated):
     np.testing.assert_array_equal(run_qnn(body, {"x": x, "y": y}), expected)
 
 
-@pytest.mark.parametrize(("zero", "weight_zero"), POINTS)
 @pytest.mark.parametrize(("dtype", "weight_dtype"), [("uint8", "int8"), ("int8", "int8"), ("uint8", "uint8")])
-def test_conv2d(zero, weight_zero, dtype, weight_dtype):
+def test_conv2d(dtype, weight_dtype):
     x, w = whole((2, 4, 7, 7), dtype), whole((6, 4, 3, 3), weight_dtype, 1)
-    body = (
-        f"qnn.conv2d(%x, %w, {zero}, {weight_zero}, 0.1f, 0.2f, strides=[2, 1], padding=[1, 0, 2, 1], "
-        'channels=6, kernel_size=[3, 3], out_dtype="int32")'
+    found = run_all(
+        [
+            f"qnn.conv2d(%x, %w, {zero}, {weight_zero}, 0.1f, 0.2f, strides=[2, 1], padding=[1, 0, 2, 1], "
+            'channels=6, kernel_size=[3, 3], out_dtype="int32")'
+            for zero, weight_zero in POINTS
+        ],
+        {"x": x, "w": w},
     )
-    expected = reference.conv2d(x, w, zero, weight_zero, (2, 1), (1, 0, 2, 1))
-    np.testing.assert_array_equal(run_qnn(body, {"x": x, "w": w}), expected)
+    for (zero, weight_zero), result in zip(POINTS, found, strict=True):
+        expected = reference.conv2d(x, w, zero, weight_zero, (2, 1), (1, 0, 2, 1))
+        np.testing.assert_array_equal(result, expected)
 
 
 @pytest.mark.parametrize("groups", [1, 2, 4])

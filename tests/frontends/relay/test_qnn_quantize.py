@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import numpy as np
 import pytest
 import qnn_reference as reference
-from qnn_programs import run_qnn, whole
+from qnn_programs import run_all, run_qnn, whole
 
 from tvmpass.frontends.relay.errors import RelayError
 from tvmpass.frontends.relay.operators.qnn_quantize import fixed_point
@@ -22,12 +24,13 @@ def halves(shape) -> np.ndarray:
     return values
 
 
-@pytest.mark.parametrize("dtype", ["int8", "uint8", "int16", "uint16"])
-def test_quantize_rounds_half_away_from_zero_and_saturates(dtype):
+def test_quantize_rounds_half_away_from_zero_and_saturates():
     x = halves((6, 7))
-    found = run_qnn(f'qnn.quantize(%x, 0.5f, 3, out_dtype="{dtype}")', {"x": x})
-    np.testing.assert_array_equal(found, reference.quantize(x, 0.5, np.int32(3), dtype))
-    assert found.dtype == dtype
+    dtypes = ["int8", "uint8", "int16", "uint16"]
+    found = run_all([f'qnn.quantize(%x, 0.5f, 3, out_dtype="{dtype}")' for dtype in dtypes], {"x": x})
+    for dtype, result in zip(dtypes, found, strict=True):
+        np.testing.assert_array_equal(result, reference.quantize(x, 0.5, np.int32(3), dtype))
+        assert result.dtype == dtype
 
 
 def test_quantize_to_int32():
@@ -79,14 +82,21 @@ def test_scalars_and_empty_tensors(shape):
     np.testing.assert_array_equal(found, np.full(shape, 3, "int8"))
 
 
-@pytest.mark.parametrize(("out_scale", "ratio"), [(0.31, "below one"), (0.002, "above one"), (0.05, "one")])
 @pytest.mark.parametrize("rounding", ["UPWARD", "TONEAREST"])
-@pytest.mark.parametrize("dtype", ["int8", "uint8", "int16", "int32"])
-def test_requantize(out_scale, ratio, rounding, dtype):
+def test_requantize(rounding):
     x = np.concatenate([whole((40,), "int32"), np.arange(-30, 30, dtype="int32")])
-    body = f'qnn.requantize(%x, 0.05f, 5, {out_scale}f, -2, rounding="{rounding}", out_dtype="{dtype}")'
-    expected = reference.requantize(x, (0.05, 5), (out_scale, -2), dtype, rounding=rounding)
-    np.testing.assert_array_equal(run_qnn(body, {"x": x}), expected)
+    # Ratios below one, above one, and one.
+    cases = list(product((0.31, 0.002, 0.05), ("int8", "uint8", "int16", "int32")))
+    found = run_all(
+        [
+            f'qnn.requantize(%x, 0.05f, 5, {scale}f, -2, rounding="{rounding}", out_dtype="{dtype}")'
+            for scale, dtype in cases
+        ],
+        {"x": x},
+    )
+    for (scale, dtype), result in zip(cases, found, strict=True):
+        expected = reference.requantize(x, (0.05, 5), (scale, -2), dtype, rounding=rounding)
+        np.testing.assert_array_equal(result, expected, err_msg=f"{scale} {dtype}")
 
 
 @pytest.mark.parametrize("rounding", ["UPWARD", "TONEAREST"])
@@ -105,29 +115,40 @@ def test_requantize_narrow_inputs(dtype):
     np.testing.assert_array_equal(found, reference.requantize(x, (0.05, 100), (0.07, 3), "int8"))
 
 
-@pytest.mark.parametrize("rounding", ["UPWARD", "TONEAREST"])
-@pytest.mark.parametrize("axis", [1, -2])
 @pytest.mark.parametrize("points", [np.int32(0), POINTS])
-def test_requantize_per_channel(rounding, axis, points):
+def test_requantize_per_channel(points):
     x = whole((2, 4, 3), "int32")
-    body = f'qnn.requantize(%x, %s, %z, 0.02f, 1, axis={axis}, rounding="{rounding}", out_dtype="int8")'
-    found = run_qnn(body, {"x": x}, {"s": SCALES, "z": points})
-    expected = reference.requantize(x, (SCALES, points), (0.02, 1), "int8", axis, rounding)
-    np.testing.assert_array_equal(found, expected)
-
-
-@pytest.mark.parametrize("compute", ["float32", "float64"])
-@pytest.mark.parametrize("rounding", ["UPWARD", "TONEAREST"])
-@pytest.mark.parametrize("channels", [False, True])
-def test_requantize_in_floats(compute, rounding, channels):
-    x = whole((2, 4, 30), "int32") // 50
-    scales = SCALES if channels else np.float32(0.05)
-    body = (
-        f"qnn.requantize(%x, %s, 5, 0.31f, -2, axis=1, "
-        f'rounding="{rounding}", compute_dtype="{compute}", out_dtype="int8")'
+    cases = list(product(("UPWARD", "TONEAREST"), (1, -2)))
+    found = run_all(
+        [
+            f'qnn.requantize(%x, %s, %z, 0.02f, 1, axis={axis}, rounding="{rounding}", out_dtype="int8")'
+            for rounding, axis in cases
+        ],
+        {"x": x},
+        {"s": SCALES, "z": np.asarray(points)},
     )
-    expected = reference.requantize(x, (scales, np.int32(5)), (0.31, -2), "int8", 1, rounding, compute)
-    np.testing.assert_array_equal(run_qnn(body, {"x": x}, {"s": np.asarray(scales)}), expected)
+    for (rounding, axis), result in zip(cases, found, strict=True):
+        expected = reference.requantize(x, (SCALES, points), (0.02, 1), "int8", axis, rounding)
+        np.testing.assert_array_equal(result, expected, err_msg=f"{rounding} {axis}")
+
+
+@pytest.mark.parametrize("scales", [np.float32(0.05), SCALES])
+def test_requantize_in_floats(scales):
+    x = whole((2, 4, 30), "int32") // 50
+    cases = list(product(("float32", "float64"), ("UPWARD", "TONEAREST")))
+    found = run_all(
+        [
+            f'qnn.requantize(%x, %s, 5, 0.31f, -2, axis=1, rounding="{rounding}", '
+            f'compute_dtype="{compute}", out_dtype="int8")'
+            for compute, rounding in cases
+        ],
+        {"x": x},
+        {"s": np.asarray(scales)},
+    )
+    for (compute, rounding), result in zip(cases, found, strict=True):
+        source = (scales, np.int32(5))
+        expected = reference.requantize(x, source, (0.31, -2), "int8", 1, rounding, compute)
+        np.testing.assert_array_equal(result, expected, err_msg=f"{compute} {rounding}")
 
 
 def test_requantize_with_zero_points_that_are_inputs():
