@@ -164,11 +164,11 @@ class _Subject:
             clean = 0 < longest < LONGEST_LINE and "Traceback" not in message
             said = "" if clean else f"an error with a line of {longest} characters: {message[:200]}"
             return Outcome("refused", said)
-        self.known[digest] = self._checked(tree, mod)
+        self.known[digest] = self._checked(tree, mod, digest)
         return self.known[digest]
 
-    def _checked(self, tree: Any, mod: Any) -> Outcome:
-        """Compare a converted program with the interpreter of its tree."""
+    def _checked(self, tree: Any, mod: Any, digest: str) -> Outcome:
+        """Compare a program with the interpreter of its tree; one in four is optimised fully."""
         from tvmpass.core.errors import TvmpassError
         from tvmpass.testing.relay.interpreter import OPERATORS, interpret
 
@@ -186,7 +186,7 @@ class _Subject:
         except Exception as error:
             wanted, reason = None, f"{type(error).__name__}: {error}"
         try:
-            got = _built(mod, arrays)
+            got = _built(mod, arrays, 3 if digest[0] in "0123" else 0)
         except Slow:
             raise
         except TvmpassError:
@@ -271,10 +271,10 @@ def _small(mod: Any) -> bool:
     return small
 
 
-def _built(mod: Any, arrays: dict[str, np.ndarray]) -> list[np.ndarray]:
+def _built(mod: Any, arrays: dict[str, np.ndarray], level: int) -> list[np.ndarray]:
     import tvmpass
 
-    with tvmpass.PassContext(opt_level=0):
+    with tvmpass.PassContext(opt_level=level):
         return list(tvmpass.build(mod, target="llvm").run(arrays))
 
 
