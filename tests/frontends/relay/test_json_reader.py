@@ -142,6 +142,16 @@ def test_the_oldest_form():
     np.testing.assert_allclose(result, array @ array.transpose(0, 2, 1), rtol=1e-6, atol=0)
 
 
+def test_functions_of_another_kind_matter_only_where_they_are_called():
+    saved = Saved()
+    x, kernel = saved.var("x", saved.tensor((2,))), saved.add("tir.PrimFunc")
+    module = read(saved, saved.module(main=saved.function([x], x), kernel=kernel))
+    assert convert(module)["main"].params[0].name == "x"
+    called = saved.call(saved.add("GlobalVar", {"name_hint": saved.string("kernel")}), x)
+    with pytest.raises(RelayError, match=r"@kernel, a tir.PrimFunc,"):
+        convert(read(saved, saved.module(main=saved.function([x], called), kernel=kernel)))
+
+
 def test_types_that_are_not_stated_are_those_that_were_inferred():
     saved = Saved()
     x, y = saved.var("x"), saved.var("y")

@@ -81,16 +81,20 @@ class _Reader:
 
     def functions(self, nodes: dict[str, int]) -> dict[str, ast.Function]:
         """Return the functions at these nodes, and make all that they hold."""
+        foreign = {}
         for name, index in nodes.items():
-            if self.graph.node(index).type_key != "relay.Function":
-                raise self.graph.error(index, f"@{name} is no function of Relay")
-        order = self.order(list(nodes.values()))
+            key = self.graph.node(index).type_key
+            if key != "relay.Function":
+                if name == "main":
+                    raise self.graph.error(index, "@main is no function of Relay")
+                foreign[name] = ast.Function([], ast.Unsupported(f"@{name}, a {key or 'null'},"))
+        order = self.order([index for name, index in nodes.items() if name not in foreign])
         # A let that is nothing but the body of another belongs to that one's chain.
         links = {self.operands[index][-1] for index in order if self.is_let(index)}
         for index in order:
             if not (index in links and self.is_let(index) and self.uses[index] == 1):
                 self.done[index] = self.make(index)
-        made = {name: self.done[index] for name, index in nodes.items()}
+        made = {name: foreign.get(name) or self.done[index] for name, index in nodes.items()}
         return {name: function for name, function in made.items() if isinstance(function, ast.Function)}
 
     def order(self, roots: list[int]) -> list[int]:
