@@ -118,7 +118,7 @@ def _extreme_reducer(wins, identity, nan: bool, name: str):
     """Return a TE reducer for max or min that keeps NaN and starts at infinity."""
 
     def combine(acc, new):
-        if not is_float(acc.ty.dtype) or not nan and str(acc.ty.dtype).endswith("16"):
+        if not is_float(acc.ty.dtype) or (not nan and str(acc.ty.dtype).endswith("16")):
             # Unlike a select it names each side once: combining the many lanes of a vector stays small.
             return (tirx.Max if wins is tirx.GT else tirx.Min)(acc, new)
         best = tirx.Select(wins(acc, new), acc, new)
