@@ -8,12 +8,14 @@ from running import run
 Arrays = dict[str, np.ndarray]
 
 
-def run_qnn(body: str, arrays: Arrays, constants: Arrays | None = None) -> np.ndarray:
+def run_qnn(body: str, arrays: Arrays, constants: Arrays | None = None, level: int = 1) -> np.ndarray:
     """Run ``body`` on inputs and on parameters bound as constants; return the first result."""
-    return run_all([body], arrays, constants)[0]
+    return run_all([body], arrays, constants, level)[0]
 
 
-def run_all(bodies: list[str], arrays: Arrays, constants: Arrays | None = None) -> list[np.ndarray]:
+def run_all(
+    bodies: list[str], arrays: Arrays, constants: Arrays | None = None, level: int = 1
+) -> list[np.ndarray]:
     """Run several expressions as one program: one build, a result each."""
     constants = constants or {}
     types = ", ".join(
@@ -22,7 +24,7 @@ def run_all(bodies: list[str], arrays: Arrays, constants: Arrays | None = None) 
     )
     body = bodies[0] if len(bodies) == 1 else "(" + ",\n   ".join(bodies) + ")"
     text = f'#[version = "0.0.5"]\ndef @main({types}) {{\n  {body}\n}}\n'
-    return run(text, *arrays.values(), params=constants)
+    return run(text, *arrays.values(), params=constants, level=level)
 
 
 def whole(shape, dtype: str, seed: int = 0) -> np.ndarray:

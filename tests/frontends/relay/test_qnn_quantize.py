@@ -151,6 +151,14 @@ def test_requantize_in_floats(scales):
         np.testing.assert_array_equal(result, expected, err_msg=f"{compute} {rounding}")
 
 
+def test_requantize_in_floats_rounds_the_product_before_the_sum():
+    x = np.random.default_rng(3).integers(-3000, 3000, (64, 4, 257)).astype("int32")
+    body = 'qnn.requantize(%x, %s, 5, 0.31f, -2, axis=1, compute_dtype="float32", out_dtype="int8")'
+    found = run_qnn(body, {"x": x}, {"s": SCALES}, level=3)
+    expected = reference.requantize(x, (SCALES, np.int32(5)), (0.31, -2), "int8", 1, compute="float32")
+    np.testing.assert_array_equal(found, expected)
+
+
 def test_requantize_with_zero_points_that_are_inputs():
     x = whole((3, 4), "uint8")
     arrays = {"x": x, "a": np.array(9, "int32"), "b": np.array(-3, "int32")}
