@@ -244,6 +244,7 @@ def test_correlation_of_patches():
         ("padding=[1, 2, 3]", "padding of 3 numbers"),
         ('data_layout="NCXW"', "has other axes than NCHW"),
         ('data_layout="nchw"', "is not a layout"),
+        ("dilation=[3, 1]", "does not fit axis H"),
     ],
 )
 def test_contradictions_are_refused(attrs, reason):

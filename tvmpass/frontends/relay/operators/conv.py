@@ -94,8 +94,13 @@ def convolve(
         kernel_layout=plain_kernel,
         out_dtype=out_dtype,
     )
+    result = emit(result)
+    for axis, size in zip(plain, shape_of(result)):
+        # Kernels of such a shape cannot be built, in Relay neither.
+        if axis in spatial and isinstance(size, int) and size <= 0:
+            raise CannotConvert(f"the kernel does not fit axis {axis}: the result would have no elements")
     wanted = out_layout or data_layout
-    return result if wanted == plain else packed(emit, emit(result), plain, wanted)
+    return result if wanted == plain else packed(emit, result, plain, wanted)
 
 
 def _convolution(rank: int, emit: Emitter, attrs: Attrs, x, weight):
