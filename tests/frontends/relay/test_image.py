@@ -365,3 +365,12 @@ def test_dilation(layout):
         expected = expected.transpose(0, 2, 3, 1)
     made = run_ops(f"image.dilation2d(%x, %w{stated})", {"x": x, "w": weight})[0]
     np.testing.assert_allclose(made, expected, rtol=0, atol=1e-6)
+
+
+def test_a_region_matters_only_where_images_are_cropped():
+    x = image(1, 2, 4, 5)
+    plain, given = (
+        run_ops(f'image.resize2d(%x, size=[3, 3]{roi}, method="nearest_neighbor")', {"x": x})
+        for roi in ("", ", roi=[0f, 0.5f, 0f]")
+    )
+    assert np.array_equal(plain[0], given[0])

@@ -61,7 +61,8 @@ class Resize:
             raise CannotConvert(f"mode {mode} with a region of {len(roi or ())} numbers")
         return cls(
             size,
-            list(roi or [0.0] * (2 * len(size))),
+            # Other modes do not look at the region.
+            list(roi) if mode == "tf_crop_and_resize" and roi else [0.0] * (2 * len(size)),
             method,
             mode,
             _rounding(rounding, mode),
