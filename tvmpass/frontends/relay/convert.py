@@ -80,6 +80,7 @@ class Conversion:
         self.scopes: dict[str, Scopes] = {}
         self.recursive: set[ast.Function] = set()
         self.functions = Functions(self)
+        self.constants: dict[ast.Constant, Any] = {}
         self.globals: dict[str, Closure] = {}
         self.nesting = 0
         self.open_blocks = 0
@@ -213,7 +214,11 @@ class Conversion:
         dtype = str(node.value.dtype)
         if dtype not in DTYPES:
             raise self.error(f"a constant of dtype {dtype} has no Relax form", node.place)
-        return self.emit.const(node.value, dtype)
+        if node.value.size == 0:  # made by a binding of its own each time
+            return self.emit.const(node.value, dtype)
+        if node not in self.constants:
+            self.constants[node] = self.emit.const(node.value, dtype)
+        return self.constants[node]
 
     def declared(self, ty: ast.Type | None, value: Value, place: ast.Place, what: str) -> None:
         reason = disagreement(ty, value)

@@ -65,7 +65,7 @@ class RelaxEmitter:
 
     def const(self, value, dtype: str) -> Any:
         """Return a constant of exactly this dtype."""
-        array = np.asarray(value).astype(_numpy_dtype(dtype))
+        array = np.asarray(value).astype(_numpy_dtype(dtype), copy=False)
         if array.size == 0:  # TVM stores it, and cannot load it again
             return self(relax.op.zeros(array.shape, dtype))
         return make_constant(array)

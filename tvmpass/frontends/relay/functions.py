@@ -7,6 +7,7 @@ recursive call passes them on.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -60,7 +61,7 @@ class Functions:
             raise to.error(f"what is called is no function but {text_of(callee)}", node.place)
         function = callee.function
         args = [to.read(arg, frame, node.place) for arg in node.args]
-        called = callee.name or function.place.name or "the function"
+        called = callee.name or function.place.name or "fn"
         if len(args) != len(function.params):
             raise to.error(f"{called} takes {len(function.params)} arguments, {len(args)} given", node.place)
         for param, arg in zip(function.params, args):
@@ -103,7 +104,7 @@ class Functions:
         to.nest(function.place)
         outside = captures([callee, *closures_among(args)])
         # The builder numbers names that are taken; the public function's is not yet.
-        name = callee.name.lstrip("@") or "local"
+        name = re.sub(r"\W", "_", called.lstrip("@%"))
         name = "main_called" if name == "main" else name
         if function in to.recursive:
             variable, result = self._stub(callee, args, outside, name, called)
