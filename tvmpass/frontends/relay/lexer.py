@@ -133,7 +133,8 @@ def _header(tokens: Tokens) -> int:
             raise tokens.error(found.start(), "this comment is not closed: */ is missing")
     header = _HEADER.match(source, at)
     if header is None:
-        raise tokens.error(at, 'Relay text begins with the line #[version = "0.0.5"]; it is missing')
+        missing = 'Relay text begins with the line #[version = "0.0.5"]; it is missing'
+        raise tokens.error(at, f"{missing} (print(mod) leaves it out, mod.astext() does not)")
     tokens.version = header.group(1) or header.group(2) or ""
     if tokens.version not in VERSIONS:
         raise tokens.error(
