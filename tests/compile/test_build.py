@@ -18,7 +18,7 @@ from tvmpass.core.errors import TvmpassError, UsageError
 from tvmpass.testing.graphs import graph, named
 
 R = relax.op
-FUSION = {"grow-epilogue", "fuse-elementwise-chain", "fuse-reduce-producer"}
+FUSION = {"grow-epilogue", "fuse-conv-input", "fuse-elementwise-chain", "fuse-reduce-producer"}
 
 
 def net():
