@@ -103,6 +103,10 @@ def test_header_may_follow_comments_and_a_byte_order_mark():
         ('#[version = "0.0.6"]', "version 0.0.6 is not known; 0.0.5 and 0.0.4 are"),
         ('#[version = ""]', "version (empty) is not known"),
         ("/* open", "this comment is not closed"),
+        ("primfn(a: handle) -> () { }", "this is TIR text (primfn)"),
+        ("@main = primfn(a: handle) -> () { }", "this is TIR text (primfn)"),
+        ("# from tvm.script import ir as I\n@I.ir_module\nclass Module:", "this is TVMScript"),
+        ("@tvm.script.ir_module\nclass Module:", "this is TVMScript"),
     ],
 )
 def test_header_that_is_not_known(text, message):

@@ -125,6 +125,7 @@ def test_error_shows_file_line_column_line_and_caret():
         # other languages and open programs
         ("@main = primfn(x: handle) -> () { }", "this is TIR text (primfn), not a Relay program"),
         ("@T.prim_func\ndef main(): pass", "this is TVMScript, not a Relay program"),
+        ("# from tvm.script import tir as T", "this is TVMScript, not a Relay program"),
         ("free_var %x: float32;\nexp(%x)", "this is an expression, not a program"),
         ("%0 = exp(1f); %0", "this is an expression, not a program"),
         (in_main("free_var %z: float32; %z"), "free_var: this program is open"),

@@ -31,6 +31,18 @@ VERSIONS = ("0.0.5", "0.0.4")
 
 _HEADER = re.compile(r'#\[\s*version\s*=\s*"([^"\n]*)"\s*\]|v([0-9]+\.[0-9]+\.[0-9]+)\b')
 
+OTHER_LANGUAGES = (
+    (
+        re.compile(r"(?:@\w+\s*=\s*)?primfn\b"),
+        "this is TIR text (primfn), not a Relay program: kernels cannot be read back",
+    ),
+    (
+        re.compile(r"@(?:[TIR]|tvm\.script)\.|#\s*from tvm\b|(?:from|import) tvm\b"),
+        "this is TVMScript, not a Relay program",
+    ),
+)
+"""How other texts of TVM begin, and what to say of them."""
+
 _TOKEN = re.compile(
     r"""
     (?P<skip>    [\s\ufeff]+ | //[^\n]* )
@@ -133,6 +145,9 @@ def _header(tokens: Tokens) -> int:
             raise tokens.error(found.start(), "this comment is not closed: */ is missing")
     header = _HEADER.match(source, at)
     if header is None:
+        for pattern, message in OTHER_LANGUAGES:
+            if pattern.match(source, at):
+                raise tokens.error(at, message)
         missing = 'Relay text begins with the line #[version = "0.0.5"]; it is missing'
         raise tokens.error(at, f"{missing} (print(mod) leaves it out, mod.astext() does not)")
     tokens.version = header.group(1) or header.group(2) or ""
@@ -163,6 +178,9 @@ def _complaint(source: str, at: int) -> str:
         return "expected a name or a number after %"
     if source[at] == "@":
         return "expected the name of a global function after @"
+    for pattern, message in OTHER_LANGUAGES:
+        if pattern.match(source, at):
+            return message
     if source.startswith("#[", at):
         return "expected #[metadata] here"
     return f"unexpected character {source[at]!r}"

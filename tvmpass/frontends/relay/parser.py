@@ -8,13 +8,11 @@ from __future__ import annotations
 
 from . import ast
 from .errors import RelayError
-from .lexer import END, GLOBAL, GRAPH, LOCAL, META, tokenize
+from .lexer import END, GLOBAL, GRAPH, LOCAL, META, OTHER_LANGUAGES, tokenize
 from .parse_expressions import Expressions
 from .parse_stream import Stream, cut, suggestion
 
 _DEFINITIONS = ("def", "type", "extern")
-
-_OTHER_LANGUAGES = ("@T.", "@I.", "@R.", "@tvm.script.")
 
 
 def parse(text: str, where: str = "relay") -> ast.Module:
@@ -77,10 +75,9 @@ class _Program:
 
     def _no_definition(self) -> RelayError:
         stream = self._stream
-        if "primfn" in stream.tokens.texts[stream.at : stream.at + 3]:
-            return stream.error("this is TIR text (primfn), not a Relay program: kernels cannot be read back")
-        if stream.text.startswith(_OTHER_LANGUAGES):
-            return stream.error("this is TVMScript, not a Relay program")
+        for pattern, message in OTHER_LANGUAGES:
+            if pattern.match(stream.tokens.source, stream.offset):
+                return stream.error(message)
         if stream.kind in (LOCAL, GRAPH) or stream.text in ("free_var", "let"):
             return stream.error("this is an expression, not a program: def @main(...) { ... } is needed")
         return stream.expected("a definition (def, type)", _DEFINITIONS)
