@@ -61,6 +61,25 @@ def test_arange_rounds_each_step():
     )
 
 
+@pytest.mark.parametrize("bounds", [(2, 11, 3), (0, 0, 1), (5, -4, -2), (3, 1, 1), (-2, 3, 2)])
+def test_arange_of_computed_bounds(bounds):
+    operands = {name: np.array(bound, "int32") for name, bound in zip("abc", bounds)}
+    (made,) = run_ops('arange(%a, %b, %c, dtype="int32")', operands)
+    np.testing.assert_array_equal(made, np.arange(*bounds, dtype="int32"))
+
+
+def test_sizes_computed_from_inputs():
+    text = """def @main(%x: Tensor[(?, 3), float32], %n: Tensor[(2), int64]) {
+      (dyn.full(2f, shape_of(%x, dtype="int64"), shape=None, dtype="float32"),
+       dyn.zeros(%n, shape=None, dtype="int32"))
+    }"""
+    check(
+        run(text, np.zeros((5, 3), "float32"), np.array([2, 4])),
+        np.full((5, 3), 2, "float32"),
+        np.zeros((2, 4), "int32"),
+    )
+
+
 def test_one_hot():
     i = np.array([[0, 2], [-1, 5]], "int32")
     met = i[..., None] == np.arange(4)
@@ -92,6 +111,11 @@ def test_meshgrid(indexing):
         run_ops(f'meshgrid((%s, %b), indexing="{indexing}")', {"s": scalar, "b": b}),
         *np.meshgrid(scalar, b, indexing=indexing),
     )
+
+
+def test_meshgrid_of_nothing():
+    a, b = np.zeros(0, "float32"), np.arange(3, dtype="float32")
+    check(run_ops("meshgrid((%a, %b))", {"a": a, "b": b}), *np.meshgrid(a, b, indexing="ij"))
 
 
 def test_shapes_as_values():
@@ -141,7 +165,7 @@ def test_matrix_set_diag():
 @pytest.mark.parametrize(
     ("body", "why"),
     [
-        ('arange(%k, 3, 1, dtype="int32")', "bounds are not known"),
+        ('arange(cast(%k, dtype="float32"), 3f, 1f, dtype="float32")', "bounds are not known"),
         ('arange(3, 3, 1, dtype="int32")', "empty"),
         ('arange(0, 3, 0, dtype="int32")', "step is 0"),
         ('one_hot(%k, 1, 0, depth=4, axis=2, dtype="int32")', "out of range"),

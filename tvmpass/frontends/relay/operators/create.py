@@ -21,6 +21,7 @@ from .facts import (
     static_shape,
 )
 from .reduce import number
+from .shapes import cast, measured, numbers, positions, reshaped
 
 TABLE = Table()
 
@@ -28,22 +29,20 @@ TABLE = Table()
 _CONSTANT_RANGE = 1 << 16
 
 
-def stated_shape(emit, attrs, name: str, operands: tuple) -> list[int]:
-    """Return a shape given as an attribute, or in older programs as an operand."""
+def stated_shape(emit, attrs, name: str, operands: tuple) -> list[Dim]:
+    """Return a shape given as an attribute, or in older programs and ``dyn`` forms as an operand.
+
+    Sizes that are computed when the program runs become symbols.
+    """
     if operands:
         value = emit.array(operands[0])
         if value is None:
-            raise CannotConvert("its shape is not known")
+            return measured(emit, operands[0], "size")
         return [int(size) for size in np.ravel(value)]
     sizes = attrs.ints(name)
     if sizes is None:
         raise CannotConvert("it states no shape")
-    return sizes
-
-
-def with_dtype(emit, value, dtype: str):
-    """Return a tensor converted to a dtype, itself where it has it."""
-    return value if dtype_of(value) == dtype else emit(relax.op.astype(value, dtype))
+    return list(sizes)
 
 
 def _filled(name: str) -> None:
@@ -72,14 +71,14 @@ def full(emit, attrs, value, *shape):
     """Fill a shape with a scalar, in its dtype where none is stated."""
     dtype = attrs.word("dtype") or dtype_of(value)
     sizes = stated_shape(emit, attrs, "shape", shape)
-    return relax.op.full(as_shape(sizes), with_dtype(emit, value, dtype), dtype)
+    return relax.op.full(as_shape(sizes), cast(emit, value, dtype), dtype)
 
 
 @TABLE.operator("full_like")
 def full_like(emit, attrs, x, value):
     """Fill the shape of a tensor with a scalar, in the tensor's dtype."""
     dtype = dtype_of(x)
-    return relax.op.full(as_shape(shape_of(x)), with_dtype(emit, value, dtype), dtype)
+    return relax.op.full(as_shape(shape_of(x)), cast(emit, value, dtype), dtype)
 
 
 @TABLE.operator("arange")
@@ -88,7 +87,7 @@ def arange(emit, attrs, start, stop, step):
     dtype = attrs.word("dtype") or dtype_of(start)
     bounds = [emit.array(value) for value in (start, stop, step)]
     if any(bound is None for bound in bounds):
-        raise CannotConvert("its bounds are not known")
+        return _computed_range(emit, start, stop, step, dtype)
     first, end, stride = (np.asarray(bound).astype(dtype) for bound in bounds)
     if float(stride) == 0:
         raise CannotConvert("its step is 0")
@@ -97,8 +96,22 @@ def arange(emit, attrs, start, stop, step):
         raise CannotConvert("it is empty")
     if count <= _CONSTANT_RANGE:
         return emit.const(first + stride * np.arange(count).astype(dtype), dtype)
-    steps = with_dtype(emit, emit(relax.op.arange(0, count, 1, "int64")), dtype)
+    steps = cast(emit, emit(relax.op.arange(0, count, 1, "int64")), dtype)
     return relax.op.add(emit.const(first, dtype), emit(relax.op.multiply(steps, emit.const(stride, dtype))))
+
+
+def _computed_range(emit, start, stop, step, dtype: str):
+    """Return a range of integers whose bounds are computed when the program runs."""
+    if not is_integer(dtype):
+        raise CannotConvert("its bounds are not known, and they are no integers")
+    first, end, stride = (cast(emit, value, "int64") for value in (start, stop, step))
+    # The quotient rounded up is minus the opposite one rounded down.
+    back = emit(relax.op.subtract(first, end))
+    count = emit(relax.op.negative(emit(relax.op.floor_divide(back, stride))))
+    count = emit(relax.op.maximum(count, emit.const(0, "int64")))
+    (length,) = measured(emit, reshaped(emit, count, [1]), "length")
+    steps = emit(relax.op.multiply(positions(emit, length, "int64"), stride))
+    return cast(emit, emit(relax.op.add(first, steps)), dtype)
 
 
 def iota(emit, size: int, axis: int, rank: int, dtype: str):
@@ -110,7 +123,7 @@ def iota(emit, size: int, axis: int, rank: int, dtype: str):
 @TABLE.operator("one_hot", "dyn.one_hot")
 def one_hot(emit, attrs, indices, on, off, *size):
     """Return ``on`` where an index is met along a new axis, elsewhere ``off``."""
-    depth = stated_shape(emit, attrs, "depth", size)[0]
+    depth = numbers(emit, size[0], "its depth")[0] if size else int(attrs.depth)
     rank = rank_of(indices) + 1
     axis = rank - 1 if attrs.axis == -1 else int(attrs.axis)
     if not 0 <= axis < rank or depth <= 0:
@@ -119,11 +132,11 @@ def one_hot(emit, attrs, indices, on, off, *size):
     index_dtype = dtype_of(indices)
     if (is_integer(index_dtype) and depth - 1 > integer_limits(index_dtype)[1]) or index_dtype == "bool":
         index_dtype = "int64"
-    indices = with_dtype(emit, indices, index_dtype)
+    indices = cast(emit, indices, index_dtype)
     met = relax.op.equal(
         emit(relax.op.expand_dims(indices, axis)), iota(emit, depth, axis, rank, index_dtype)
     )
-    return relax.op.where(emit(met), with_dtype(emit, on, dtype), with_dtype(emit, off, dtype))
+    return relax.op.where(emit(met), cast(emit, on, dtype), cast(emit, off, dtype))
 
 
 @TABLE.operator("meshgrid")
@@ -141,7 +154,7 @@ def meshgrid(emit, attrs, tensors):
         sizes[axis] = product(shape_of(tensor))
     grids = []
     for tensor, axis in zip(tensors, order):
-        line = emit(relax.op.reshape(tensor, as_shape([s if i == axis else 1 for i, s in enumerate(sizes)])))
+        line = reshaped(emit, tensor, [size if i == axis else 1 for i, size in enumerate(sizes)])
         grids.append(emit(relax.op.broadcast_to(line, as_shape(sizes))))
     return tuple(grids)
 
@@ -153,7 +166,7 @@ def shape_as_tensor(emit, attrs, x):
     if sizes is not None:
         return emit.const(np.array(sizes, dtype), dtype)
     tensor = emit(relax.op.shape_to_tensor(emit(as_shape(shape_of(x)))))
-    return with_dtype(emit, tensor, dtype)
+    return cast(emit, tensor, dtype)
 
 
 @TABLE.operator("ndarray_size")
@@ -177,7 +190,7 @@ def trilu(emit, attrs, x, k):
         raise CannotConvert("neither its sizes nor its diagonal are known")
     rows = iota(emit, sizes[0], 0, 2, "int64")
     columns = iota(emit, sizes[1], 1, 2, "int64")
-    diagonal = emit(relax.op.subtract(columns, with_dtype(emit, k, "int64")))
+    diagonal = emit(relax.op.subtract(columns, cast(emit, k, "int64")))
     compare = relax.op.less_equal if attrs.upper else relax.op.greater_equal
     kept = emit(compare(rows, diagonal))
     return relax.op.where(kept, x, emit.const(0, dtype_of(x)))

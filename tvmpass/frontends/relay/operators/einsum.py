@@ -9,6 +9,7 @@ from tvm import relax
 
 from ..table import CannotConvert, Table
 from .facts import Dim, as_shape, dtype_of, product, rank_of, shape_of
+from .shapes import reshaped
 
 TABLE = Table()
 
@@ -112,8 +113,8 @@ def _pair(emit, a, a_labels: str, b, b_labels: str, kept: set[str], sizes: dict[
         if shape_of(tensor) != common:
             tensor = emit(relax.op.broadcast_to(tensor, as_shape(common)))
         matrix = [product([sizes[c] for c in group]) for group in groups[1:]]
-        shape = as_shape([*(sizes[c] for c in batch), *matrix])
-        return tensor if len(order) == len(batch) + 2 else emit(relax.op.reshape(tensor, shape))
+        shape = [*(sizes[c] for c in batch), *matrix]
+        return tensor if len(order) == len(batch) + 2 else reshaped(emit, tensor, shape)
 
     dtype = dtype_of(a)
     if not inner:
@@ -129,4 +130,4 @@ def _pair(emit, a, a_labels: str, b, b_labels: str, kept: set[str], sizes: dict[
             )
         )
     labels = batch + left + right
-    return emit(relax.op.reshape(made, as_shape([sizes[c] for c in labels]))), labels
+    return reshaped(emit, made, [sizes[c] for c in labels]), labels

@@ -6,6 +6,7 @@ from tvm import relax
 
 from ..table import CannotConvert, Table
 from .facts import dtype_of, normal_axes, normal_axis, rank_of, shape_of
+from .shapes import reshaped
 
 TABLE = Table()
 
@@ -63,7 +64,7 @@ def fixed_point_multiply_per_axis(emit, attrs, x, multiplier, left, right):
     spread = [size if axis in axes else 1 for axis, size in enumerate(sizes)]
 
     def wide(value):
-        return emit(relax.op.astype(emit(relax.op.reshape(value, spread)), "int64"))
+        return emit(relax.op.astype(reshaped(emit, value, spread), "int64"))
 
     product = emit(relax.op.astype(x, "int64"))
     if attrs.is_lshift_required:

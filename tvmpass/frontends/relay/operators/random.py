@@ -10,6 +10,7 @@ from tvm import relax, te, tirx
 
 from ..table import CannotConvert, Table
 from .facts import as_shape, product, rank_of, static_shape
+from .shapes import reshaped
 from .threefry import generator_of
 
 TABLE = Table()
@@ -21,7 +22,7 @@ def _draw(emit, key, shape: Sequence[int]):
     if count == 0:
         return generator.value(emit), emit(relax.op.zeros(as_shape(shape), "uint64"))
     following, words = generator.draw(emit, count)
-    return following.value(emit), emit(relax.op.reshape(words, as_shape(shape)))
+    return following.value(emit), reshaped(emit, words, shape)
 
 
 @TABLE.operator("random.threefry_generate")
@@ -75,8 +76,7 @@ def normal(emit, attrs, key, mean, scale):
     following, words = _draw(emit, key, [2, *shape])
     numbers = _unit_interval(emit, words, dtype)
     first, second = (
-        emit(relax.op.reshape(emit(relax.op.strided_slice(numbers, [0], [i], [i + 1])), as_shape(shape)))
-        for i in range(2)
+        reshaped(emit, emit(relax.op.strided_slice(numbers, [0], [i], [i + 1])), shape) for i in range(2)
     )
     logarithm = emit(relax.op.log(emit(relax.op.subtract(emit.const(1, dtype), first))))
     radius = emit(relax.op.sqrt(emit(relax.op.multiply(emit.const(-2, dtype), logarithm))))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import tvm_ffi
 from tvm import relax
 
 from ..table import CannotConvert, Table
@@ -21,6 +20,7 @@ from .facts import (
     require_float,
     shape_of,
 )
+from .shapes import reshaped, same
 
 TABLE = Table()
 
@@ -143,7 +143,7 @@ def _extreme_index(name: str) -> None:
         kept = [axis for axis in range(rank) if axis not in axes]
         if len(axes) > 1:
             x = emit(relax.op.permute_dims(x, kept + axes)) if kept else x
-            x = emit(relax.op.reshape(x, as_shape([*(sizes[axis] for axis in kept), count])))
+            x = reshaped(emit, x, [*(sizes[axis] for axis in kept), count])
             along = len(kept)
         else:
             along = axes[0]
@@ -156,7 +156,7 @@ def _extreme_index(name: str) -> None:
             last = emit(relax.op.subtract(number(emit, count, "int32"), emit.const(1, "int32")))
             index = emit(relax.op.subtract(last, index))
         if len(axes) > 1 and attrs.keepdims:
-            return relax.op.reshape(index, as_shape([1 if a in axes else sizes[a] for a in range(rank)]))
+            return reshaped(emit, index, [1 if a in axes else sizes[a] for a in range(rank)])
         return index
 
 
@@ -189,7 +189,7 @@ def _collapse(emit, x, target: list):
         )
     axes = list(range(lead))
     for axis, (size, wanted) in enumerate(zip(sizes[lead:], target), lead):
-        if tvm_ffi.structural_equal(size, wanted):
+        if same(size, wanted):
             continue
         if not (isinstance(wanted, int) and wanted == 1):
             raise CannotConvert(f"a tensor of shape {sizes} does not collapse to {target}")
@@ -197,4 +197,4 @@ def _collapse(emit, x, target: list):
     if not axes:
         return x
     total = emit(relax.op.sum(x, axes, keepdims=True))
-    return relax.op.reshape(total, as_shape(target)) if lead else total
+    return reshaped(emit, total, target) if lead else total

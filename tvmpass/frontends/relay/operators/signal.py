@@ -6,7 +6,8 @@ import numpy as np
 from tvm import relax
 
 from ..table import CannotConvert, Table
-from .facts import as_shape, dtype_of, rank_of, require_float, static_shape
+from .facts import dtype_of, rank_of, require_float, static_shape
+from .shapes import reshaped
 
 TABLE = Table()
 
@@ -32,10 +33,9 @@ def dft(emit, attrs, real, imaginary):
     if dtype_of(imaginary) != dtype:
         raise CannotConvert("its parts have different dtypes")
     if rank_of(real) == 1:
-        shape = as_shape([size])
-        real, imaginary = (emit(relax.op.reshape(part, as_shape([1, size]))) for part in (real, imaginary))
+        real, imaginary = (reshaped(emit, part, [1, size]) for part in (real, imaginary))
         parts = _transform(emit, attrs, real, imaginary, size, dtype)
-        return tuple(emit(relax.op.reshape(part, shape)) for part in parts)
+        return tuple(reshaped(emit, part, [size]) for part in parts)
     return _transform(emit, attrs, real, imaginary, size, dtype)
 
 
@@ -75,7 +75,7 @@ def stft(emit, attrs, signal, window):
     frames = (length - points) // hop + 1
     places = (np.arange(frames)[:, None] * hop + np.arange(width)[None, :]).reshape(-1)
     framed = emit(relax.op.take(signal, emit.const(places, "int64"), axis=len(sizes) - 1, mode="clip"))
-    framed = emit(relax.op.reshape(framed, as_shape([*sizes[:-1], frames, width])))
+    framed = reshaped(emit, framed, [*sizes[:-1], frames, width])
     framed = emit(relax.op.multiply(framed, window))
     rows = points // 2 + 1 if attrs.onesided else points
     steps = np.float32(2 * np.pi) * np.arange(rows, dtype="float32")[None, :]

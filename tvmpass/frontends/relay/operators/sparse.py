@@ -8,8 +8,9 @@ import numpy as np
 from tvm import relax
 
 from ..table import CannotConvert, Table
-from .create import iota, stated_shape, with_dtype
+from .create import iota
 from .facts import as_shape, dtype_of, product, rank_of, static_shape
+from .shapes import cast, numbers, reshaped
 
 TABLE = Table()
 
@@ -33,11 +34,7 @@ def _rows(emit, starts, count: int):
         raise CannotConvert("its row starts do not fit the stored elements")
     ends = emit(relax.op.strided_slice(ends, [0], [1], [rows + 1]))
     # An element's row is the number of rows that end at or before it.
-    before = emit(
-        relax.op.less_equal(
-            emit(relax.op.reshape(ends, as_shape([rows, 1]))), iota(emit, count, 1, 2, "int64")
-        )
-    )
+    before = emit(relax.op.less_equal(reshaped(emit, ends, [rows, 1]), iota(emit, count, 1, 2, "int64")))
     return emit(relax.op.sum(emit(relax.op.astype(before, "int64")), [0]))
 
 
@@ -47,7 +44,7 @@ def _sum_by_row(emit, values, rows, count: int):
     zero = emit(relax.op.zeros(as_shape([count, *sizes[1:]]), dtype_of(values)))
     if 0 in sizes:
         return zero
-    spread = emit(relax.op.reshape(rows, as_shape([sizes[0]] + [1] * (len(sizes) - 1))))
+    spread = reshaped(emit, rows, [sizes[0]] + [1] * (len(sizes) - 1))
     index = emit(relax.op.broadcast_to(spread, as_shape(sizes)))
     return emit(relax.op.scatter_elements(zero, index, values, axis=0, reduction="add"))
 
@@ -63,16 +60,16 @@ def _product(emit, dense, data, indices, starts):
     columns = emit(relax.op.permute_dims(dense, [1, 0]))
     if not block:
         picked = emit(relax.op.take(columns, indices, axis=0, mode="clip"))
-        scale = emit(relax.op.reshape(data, as_shape([stored, 1])))
+        scale = reshaped(emit, data, [stored, 1])
         return _sum_by_row(emit, emit(relax.op.multiply(picked, scale)), rows, groups)
     height, width = block
     if k % width:
         raise CannotConvert(f"blocks of {width} columns do not divide {k}")
-    columns = emit(relax.op.reshape(columns, as_shape([k // width, width, m])))
+    columns = reshaped(emit, columns, [k // width, width, m])
     picked = emit(relax.op.take(columns, indices, axis=0, mode="clip"))
     partial = emit(relax.op.matmul(data, picked, out_dtype=dtype_of(dense)))
     total = _sum_by_row(emit, partial, rows, groups)
-    return emit(relax.op.reshape(total, as_shape([groups * height, m])))
+    return reshaped(emit, total, [groups * height, m])
 
 
 @TABLE.operator("nn.sparse_dense", "nn.internal.sparse_dense_padded")
@@ -94,10 +91,10 @@ def sparse_conv2d(emit, attrs, x, data, indices, starts):
     if attrs.layout == "NCHW":
         x = emit(relax.op.permute_dims(x, [0, 2, 3, 1]))
     *pixels, channels = _sizes(x, "its image")
-    flat = emit(relax.op.reshape(x, as_shape([product(pixels), channels])))
+    flat = reshaped(emit, x, [product(pixels), channels])
     filtered = _product(emit, flat, data, indices, starts)
     filters = _sizes(filtered, "its result")[0]
-    image = emit(relax.op.reshape(filtered, as_shape([filters, *pixels])))
+    image = reshaped(emit, filtered, [filters, *pixels])
     return relax.op.permute_dims(image, [1, 2, 3, 0] if attrs.layout == "NHWC" else [1, 0, 2, 3])
 
 
@@ -108,10 +105,10 @@ def sparse_add(emit, attrs, dense, data, indices, starts):
     (stored,) = _sizes(data, "the stored elements")
     rows = _rows(emit, starts, stored)
     position = emit(relax.op.multiply(rows, emit.const(width, "int64")))
-    position = emit(relax.op.add(position, with_dtype(emit, indices, "int64")))
-    flat = emit(relax.op.reshape(dense, as_shape([height * width])))
+    position = emit(relax.op.add(position, cast(emit, indices, "int64")))
+    flat = reshaped(emit, dense, [height * width])
     total = emit(relax.op.scatter_elements(flat, position, data, axis=0, reduction="add"))
-    return relax.op.reshape(total, as_shape([height, width]))
+    return reshaped(emit, total, [height, width])
 
 
 @TABLE.operator("nn.sparse_transpose")
@@ -121,15 +118,15 @@ def sparse_transpose(emit, attrs, data, indices, starts):
     size = _sizes(starts, "the row starts")[0] - 1
     rows = _rows(emit, starts, stored)
     # A stable order: elements stand by row, and keep that order within a column.
-    key = emit(relax.op.multiply(with_dtype(emit, indices, "int64"), emit.const(size, "int64")))
+    key = emit(relax.op.multiply(cast(emit, indices, "int64"), emit.const(size, "int64")))
     order = emit(relax.op.argsort(emit(relax.op.add(key, rows)), axis=0, dtype="int64"))
-    columns = emit(relax.op.reshape(with_dtype(emit, indices, "int64"), as_shape([1, stored])))
+    columns = reshaped(emit, cast(emit, indices, "int64"), [1, stored])
     before = emit(relax.op.less(columns, iota(emit, size + 1, 0, 2, "int64")))
     counts = emit(relax.op.sum(emit(relax.op.astype(before, "int64")), [1]))
     return (
         emit(relax.op.take(data, order, axis=0, mode="clip")),
-        with_dtype(emit, emit(relax.op.take(rows, order, axis=0, mode="clip")), dtype_of(indices)),
-        with_dtype(emit, counts, dtype_of(starts)),
+        cast(emit, emit(relax.op.take(rows, order, axis=0, mode="clip")), dtype_of(indices)),
+        cast(emit, counts, dtype_of(starts)),
     )
 
 
@@ -139,7 +136,7 @@ def sparse_to_dense(emit, attrs, indices, values, default, *shape):
 
     Coordinates outside the tensor are passed over.
     """
-    sizes = stated_shape(emit, attrs, "output_shape", shape)
+    sizes = numbers(emit, shape[0], "its shape") if shape else attrs.ints("output_shape") or []
     dtype, total = dtype_of(values), math.prod(sizes)
     coordinates = _sizes(indices, "its coordinates")
     count, last = (coordinates[0] if coordinates else 1), (coordinates[-1] if coordinates else 1)
@@ -148,14 +145,12 @@ def sparse_to_dense(emit, attrs, indices, values, default, *shape):
             f"coordinates of shape {static_shape(indices)} do not fit a result of shape {sizes}"
         )
     if count == 0:
-        return relax.op.full(as_shape(sizes), with_dtype(emit, default, dtype), dtype)
-    places = emit(relax.op.reshape(with_dtype(emit, indices, "int64"), as_shape([count, len(sizes)])))
+        return relax.op.full(as_shape(sizes), cast(emit, default, dtype), dtype)
+    places = reshaped(emit, cast(emit, indices, "int64"), [count, len(sizes)])
     fits = emit.const(np.ones((count,), "bool"), "bool")
     flat = emit.const(np.zeros((count,), "int64"), "int64")
     for axis, size in enumerate(sizes):
-        place = emit(
-            relax.op.reshape(emit(relax.op.strided_slice(places, [1], [axis], [axis + 1])), as_shape([count]))
-        )
+        place = reshaped(emit, emit(relax.op.strided_slice(places, [1], [axis], [axis + 1])), [count])
         inside = relax.op.logical_and(
             emit(relax.op.greater_equal(place, emit.const(0, "int64"))),
             emit(relax.op.less(place, emit.const(size, "int64"))),
@@ -164,10 +159,10 @@ def sparse_to_dense(emit, attrs, indices, values, default, *shape):
         flat = emit(relax.op.add(emit(relax.op.multiply(flat, emit.const(size, "int64"))), place))
     # What does not fit goes to one element more, which is cut off.
     flat = emit(relax.op.where(fits, flat, emit.const(total, "int64")))
-    blank = emit(relax.op.full(as_shape([total + 1]), with_dtype(emit, default, dtype), dtype))
+    blank = emit(relax.op.full(as_shape([total + 1]), cast(emit, default, dtype), dtype))
     written = emit(relax.op.broadcast_to(values, as_shape([count])))
     filled = emit(relax.op.scatter_elements(blank, flat, written, axis=0, reduction="update"))
-    return relax.op.reshape(emit(relax.op.strided_slice(filled, [0], [0], [total])), as_shape(sizes))
+    return reshaped(emit, emit(relax.op.strided_slice(filled, [0], [0], [total])), sizes)
 
 
 @TABLE.operator("sparse_reshape")
@@ -185,9 +180,9 @@ def sparse_reshape(emit, attrs, indices, old, new):
     one, unknown = emit.const(np.array([1]), "int64"), emit.const(-1, "int64")
     place, total = emit.const(np.zeros((count,)), "int64"), one
     for axis in range(rank):
-        column = emit(relax.op.strided_slice(with_dtype(emit, indices, "int64"), [1], [axis], [axis + 1]))
+        column = emit(relax.op.strided_slice(cast(emit, indices, "int64"), [1], [axis], [axis + 1]))
         size = element(old, axis)
-        place = emit(relax.op.add(times(place, size), emit(relax.op.reshape(column, as_shape([count])))))
+        place = emit(relax.op.add(times(place, size), reshaped(emit, column, [count])))
         total = times(total, size)
     stated = [element(new, axis) for axis in range(new_rank)]
     free = [emit(relax.op.equal(size, unknown)) for size in stated]
@@ -203,7 +198,7 @@ def sparse_reshape(emit, attrs, indices, old, new):
     columns.insert(0, place)
     moved = emit(relax.op.stack(columns, axis=1))
     shape = emit(relax.op.concat(sizes, axis=0))
-    return with_dtype(emit, moved, dtype_of(indices)), with_dtype(emit, shape, dtype_of(new))
+    return cast(emit, moved, dtype_of(indices)), cast(emit, shape, dtype_of(new))
 
 
 @TABLE.operator("sparse_fill_empty_rows")

@@ -18,7 +18,8 @@ import numpy as np
 from tvm import relax, te, tirx
 
 from ..table import CannotConvert
-from .facts import as_shape, dtype_of, static_shape
+from .facts import dtype_of, static_shape
+from .shapes import reshaped
 
 STATE = 10
 _PARITY = 0x1BD11BDAA9FC1A22
@@ -196,7 +197,7 @@ class UnknownGenerator:
     def split(self, emit) -> tuple[UnknownGenerator, UnknownGenerator]:
         """Return two generators that do not repeat each other's numbers."""
         counter = emit(relax.op.strided_slice(self.state, [0], [4], [8]))
-        hashed = _rounds(emit, emit(relax.op.reshape(counter, as_shape([1, 4]))), self.state)
+        hashed = _rounds(emit, reshaped(emit, counter, [1, 4]), self.state)
 
         def side(right: bool):
             def kernel(state, fresh):
@@ -242,7 +243,7 @@ def _hash_on_device(emit, state, count: int):
         return te.compute((whole + bool(rest), 4), word, name="threefry_counters")
 
     words = _rounds(emit, emit.te(counters, state, name="threefry_counters"), state)
-    flat = emit(relax.op.reshape(words, as_shape([4 * (whole + bool(rest))])))
+    flat = reshaped(emit, words, [4 * (whole + bool(rest))])
     return emit(relax.op.strided_slice(flat, [0], [0], [count])) if rest else flat
 
 
