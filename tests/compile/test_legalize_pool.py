@@ -7,6 +7,7 @@ import pytest
 import tvm
 from tvm import relax, tirx
 
+import tvmpass
 from tests.frontends.models import run
 from tvmpass.compile.legalize import legalize_map
 from tvmpass.core.kernels import classify
@@ -122,3 +123,23 @@ def test_averages_of_integers_truncate_in_their_dtype(dtype, include):
     (found,) = run(bb.get(), data)
     assert found.dtype == dtype
     np.testing.assert_array_equal(found, np.sign(total) * (np.abs(total) // count))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int32"])
+@pytest.mark.parametrize("layout", ["NCW", "NWC"])
+def test_dilated_averages_count_what_lies_in_the_input(dtype, layout):
+    x = (RNG.normal(size=(1, 2, 8)) * 9).astype(dtype)
+    bb = relax.BlockBuilder()
+    stored = x if layout == "NCW" else x.transpose(0, 2, 1).copy()
+    v = relax.Var("x", relax.TensorType(stored.shape, dtype))
+    with bb.function("main", [v]):
+        with bb.dataflow():
+            pooled = op.nn.avg_pool1d(v, [4], [4], [2, 1], [2], layout=layout, count_include_pad=False)
+            result = bb.emit_output(pooled)
+        bb.emit_func_output(result)
+    got = tvmpass.build(bb.get(), target="llvm").run(x=stored)[0]
+    # Windows 0 and 1 hold elements 0, 2, 4 and 2, 4, 6.
+    expected = np.stack([x[..., :5:2].sum(-1) / 3, x[..., 2:7:2].sum(-1) / 3], axis=-1)
+    expected = np.trunc(expected) if dtype == "int32" else expected
+    expected = expected if layout == "NCW" else expected.transpose(0, 2, 1)
+    np.testing.assert_allclose(got, expected.astype(dtype), rtol=1e-6)

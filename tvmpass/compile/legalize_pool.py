@@ -2,7 +2,8 @@
 
 TVM's own maximum starts at the smallest finite number, which it gives for a window
 of negative infinities, and loses a NaN that a later element meets.  Its average of
-int32 is int64, which contradicts the operator's type.
+int32 is int64, which contradicts the operator's type, and where windows are dilated its
+vectorised count of what lies in the padding is wrong.
 """
 
 from __future__ import annotations
@@ -66,16 +67,70 @@ def _max_pool(nan: bool, name: str) -> Legalize:
     return legalize
 
 
+def _dilated_average(x: te.Tensor, attrs, shape: list) -> te.Tensor:
+    """Return the average of each window over what lies in the input; integers are truncated.
+
+    The elements of a window are counted one by one: TVM's quotient of a negative
+    number is rounded down where its loop is vectorised.
+    """
+    layout, dtype = str(attrs.layout), str(x.dtype)
+    axes = [layout.index(letter) for letter in "DHW" if letter in layout]
+    size, stride, spread, pads = (
+        [int(v) for v in values] for values in (attrs.pool_size, attrs.strides, attrs.dilation, attrs.padding)
+    )
+    simplify = sym.Analyzer().simplify
+    before, after = [0] * len(layout), [0] * len(layout)
+    for i, axis in enumerate(axes):
+        before[axis] = pads[i]
+        after[axis] = pads[i + len(axes)]
+        if attrs.ceil_mode:
+            end = (shape[axis] - 1) * stride[i] + spread[i] * (size[i] - 1) + 1
+            over = simplify(end - x.shape[axis] - before[axis] - after[axis])
+            after[axis] += max(int(over), 0) if isinstance(over, tirx.IntImm) else stride[i] - 1
+    padded = topi.nn.pad(x, before, after, tirx.const(0, dtype), name="pad_temp")
+    steps = [te.reduce_axis((0, length), f"r{i}") for i, length in enumerate(size)]
+
+    def window(*index):
+        place = list(index)
+        for i, axis in enumerate(axes):
+            place[axis] = index[axis] * stride[i] + steps[i].var * spread[i]
+        return te.sum(padded(*place), axis=steps)
+
+    total = te.compute(shape, window, name="T_avg_pool_sum")
+
+    def count(i: int, axis: int) -> te.Tensor:
+        step = te.reduce_axis((0, size[i]), f"c{i}")
+
+        def inside(o):
+            place = o * stride[i] + step.var * spread[i] - pads[i]
+            return te.sum(tirx.Cast("int32", tirx.all(place >= 0, place < x.shape[axis])), axis=step)
+
+        return te.compute((shape[axis],), inside, name=f"T_avg_pool_count{i}")
+
+    counts = [count(i, axis) for i, axis in enumerate(axes)]
+
+    def mean(*index):
+        number = tirx.const(1, "int32")
+        for part, axis in zip(counts, axes):
+            number = number * part(index[axis])
+        return topi.divide(total(*index), tirx.Cast(dtype, te.max(number, tirx.const(1, "int32"))))
+
+    return te.compute(shape, mean, name="T_avg_pool")
+
+
 def _whole_average(rank: int) -> Legalize:
-    """Average integers in their own dtype, truncating; floats are left to TVM."""
+    """Average integers in their own dtype, truncating; most windows of floats are left to TVM."""
     pool = (topi.nn.pool1d, topi.nn.pool2d, topi.nn.pool3d)[rank - 1]
 
     def legalize(bb, call):
         attrs, dtype = call.attrs, str(call.ty.dtype)
-        if not dtype.startswith(("int", "uint")) or attrs.out_layout != attrs.layout:
+        dilated = any(int(step) != 1 for step in attrs.dilation) and not attrs.count_include_pad
+        if attrs.out_layout != attrs.layout or not (dilated or dtype.startswith(("int", "uint"))):
             return None
 
         def average(x):
+            if dilated:
+                return _dilated_average(x, attrs, list(call.ty.shape.values))
             made = pool(
                 x,
                 kernel=attrs.pool_size,

@@ -66,11 +66,13 @@ def test_one_and_three_axes():
         "(nn.max_pool1d(%x, pool_size=[3], strides=[2], padding=[1, 1]),"
         " nn.avg_pool1d(%x, pool_size=[4], strides=[3], padding=[1, 0], ceil_mode=True,"
         " count_include_pad=True),"
+        " nn.avg_pool1d(%x, pool_size=[4], strides=[4], dilation=[2], padding=[2, 0], ceil_mode=True),"
         " nn.max_pool3d(%v, pool_size=[2, 2, 2], strides=[2, 2, 2], ceil_mode=True),"
         " nn.avg_pool3d(%v, pool_size=[2, 3, 2], padding=[1, 1, 0]))",
         {"x": x, "v": v},
         pool(x, "max", [3], [2], [1, 1]),
         pool(x, "avg", [4], [3], [1, 0], ceil=True, include=True),
+        pool(x, "avg", [4], [4], [2, 0], [2], ceil=True),
         pool(v, "max", [2] * 3, [2] * 3, [0] * 6, ceil=True),
         pool(v, "avg", [2, 3, 2], [1] * 3, [1, 1, 0, 1, 1, 0]),
     )
