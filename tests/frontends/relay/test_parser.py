@@ -225,7 +225,7 @@ def test_a_variable_of_a_let_hides_one_of_the_same_name_from_then_on():
 
 
 @pytest.mark.parametrize(
-    "name", ["conv1/weight", "a.b", "features.0.weight", "input.1", "x:0", "resnet-50/bn:2"]
+    "name", ["conv1/weight", "a.b", "features.0.weight", "input.1", "x:0", "resnet-50/bn:2", "onnx::Conv_497"]
 )
 def test_names_of_old_front_ends(name):
     function = program(f"def @main(%{name}: Tensor[(2), float32]) {{ nn.relu(%{name}) }}").functions["main"]

@@ -1,7 +1,7 @@
 """Which variable a name means, in Relay text.
 
 Names of variables that old front ends made may hold ``.``, ``/``, ``-`` and
-``:`` (``%conv1/weight:0``), which in expressions mean something else.  Where a
+``:`` (``%conv1/weight:0``, ``%onnx::Conv_7``), which in expressions mean something else.  Where a
 variable is bound the whole name is taken; where one is used, the longest name
 that is bound.
 """
@@ -15,8 +15,8 @@ from .errors import RelayError
 from .lexer import LOCAL
 from .parse_stream import Stream, cut, suggestion
 
-_WHOLE = re.compile(r"[^\W\d]\w*(?:[./-]\w+|:[0-9]+)*")
-_TAIL = re.compile(r"[./-]\w+|:[0-9]+")
+_TAIL = re.compile(r"(?:[./-]|::)\w+|:[0-9]+")
+_WHOLE = re.compile(rf"[^\W\d]\w*(?:{_TAIL.pattern})*")
 
 _MAX_NAME = 1000
 """Characters of a name."""
