@@ -1,8 +1,8 @@
 """Which variable a name means, in Relay text.
 
-Names of variables that old front ends made may hold ``.``, ``/``, ``-`` and
-``:`` (``%conv1/weight:0``, ``%onnx::Conv_7``), which in expressions mean something else.  Where a
-variable is bound the whole name is taken; where one is used, the longest name
+Names that old front ends made may hold ``.``, ``/``, ``-`` and ``:``, which in
+expressions mean something else (``%conv1/weight:0``, ``%onnx::Conv_7``).  Where
+a variable is bound the whole name is taken; where one is used, the longest name
 that is bound.
 """
 
