@@ -109,3 +109,36 @@ def test_branches_are_fused_and_scheduled():
     fused = [name for name in kernels if name.startswith("fused_")]
     assert len(fused) >= 2
     assert all(schedule != "fallback" for schedule in kernels.values())
+
+
+def two_functions(used: bool) -> tvm.IRModule:
+    """Return two functions with equal chains of operators, one of which may go to a parameter unread."""
+    builder = relax.BlockBuilder()
+    ty = relax.TensorType((64, 64), "float32")
+
+    def chain(x, y):
+        return builder.emit(relax.op.negative(builder.emit(relax.op.abs(builder.emit(relax.op.add(x, y))))))
+
+    p, q = relax.Var("p", ty), relax.Var("q", ty)
+    with builder.function("inner", [p, q], private=True):
+        with builder.dataflow():
+            result = builder.emit_output(chain(p, q if used else p))
+        inner = builder.emit_func_output(result)
+    x, y = relax.Var("x", ty), relax.Var("y", ty)
+    with builder.function("main", [x, y]):
+        with builder.dataflow():
+            made = builder.emit(relax.Call(inner, [x, chain(x, y)]))
+            result = builder.emit_output(made)
+        builder.emit_func_output(result)
+    return builder.get()
+
+
+@pytest.mark.parametrize("used", [True, False])
+def test_equal_groups_of_several_functions_are_one_kernel(used):
+    rng = np.random.default_rng(0)
+    x, y = (rng.standard_normal((64, 64)).astype(np.float32) for _ in range(2))
+    with tvmpass.PassContext(opt_level=3, config={"tvmpass.fusion": "always"}):
+        built = tvmpass.build(two_functions(used), target="llvm")
+    assert len(built.report.kernels) == 1
+    (got,) = built.run({"x": x, "y": y})
+    np.testing.assert_allclose(got, -np.abs(x + (-np.abs(x + y) if used else x)), rtol=1e-6)

@@ -208,13 +208,19 @@ def _symbols(expr, into: dict[Any, None]) -> None:
 def emit_groups(mod, function: str, groups: Iterable[Candidate | Group]):
     """Return ``mod`` with each group's bindings replaced by one call.
 
-    Equal groups share one private function.  Groups must not overlap; each is
-    called where its last binding stood, so every operand is already defined.
+    Equal groups share one private function, those of other functions included.
+    Groups must not overlap; each is called where its last binding stood, so
+    every operand is already defined.
     """
     view = FunctionView(mod, function)
     result = tvm.IRModule(dict(mod.functions_items()), attrs=mod.attrs)
     taken_names = {gv.name_hint for gv in mod.get_global_vars()}
-    shared: dict[str, Any] = {}
+    # FuseTIR makes one kernel of equal groups and loses the other names: share across functions too.
+    shared: dict[str, Any] = {
+        function_key(f): gv
+        for gv, f in mod.functions_items()
+        if isinstance(f, relax.Function) and f.attrs and GROUP_ATTR in f.attrs
+    }
     new: dict[relax.Var, tuple[list, Any]] = {}
     swallowed: set[relax.Var] = set()
     for item in groups:
@@ -276,6 +282,22 @@ def _unique(name: str, taken: set[str]) -> str:
     return candidate
 
 
+def _without_unread(mod):
+    """Remove what nothing reads: bindings, parameters and results of private functions."""
+    count = -1
+    while count != (count := _size(mod)):
+        mod = relax.transform.RemoveUnusedParameters()(mod)
+        mod = relax.transform.RemoveUnusedOutputs()(mod)
+        mod = relax.transform.DeadCodeElimination()(mod)
+    return mod
+
+
+def _size(mod) -> int:
+    """Count parameters and bindings of the Relax functions, those of branches apart."""
+    functions = [f for _, f in mod.functions_items() if isinstance(f, relax.Function)]
+    return sum(len(f.params) + sum(len(block.bindings) for block in f.body.blocks) for f in functions)
+
+
 _SORTS = ("relax.sort", "relax.argsort", "relax.topk")
 
 
@@ -289,8 +311,9 @@ def lower(mod, target, options: Options):
             mod = relax.transform.LegalizeOps(legalizations, list(_SORTS))(mod)
             mod = relax.backend.DispatchSortScan()(mod)
         mod = relax.transform.LegalizeOps(legalizations)(mod)
-        # FuseTIR drops groups that nothing reads; a lowered zeros_like reads no operand any more.
-        mod = relax.transform.DeadCodeElimination()(mod)
+        # FuseTIR drops groups that nothing reads, parameters that a private function does not read
+        # among the readers; a lowered zeros_like reads no operand any more.
+        mod = _without_unread(mod)
         attrs = {
             gv.name_hint: f.attrs[GROUP_ATTR]
             for gv, f in mod.functions_items()

@@ -202,6 +202,18 @@ def test_recursion_that_is_not_last_stays(count):
     check(text, [np.array(count, np.int32), np.float32(1)], np.float32(max(count - 1, 0)))
 
 
+@pytest.mark.parametrize("count", [0, 3])
+@pytest.mark.parametrize("sign", [-1, 1])
+def test_a_loop_ends_with_a_branch_that_is_shared(count, sign):
+    text = """def @main(%n: int32, %x: float32) {
+      %0 = if (%x < 0f) { abs(%x) } else { %x + 1f };
+      let %f = fn (%i: int32, %y: float32) -> float32 { if (%i < %n) { %f(%i + 1, %y + %x) } else { %0 } };
+      %f(0, %0) + %0
+    }"""
+    x = np.float32(2 * sign)
+    check(text, [np.array(count, np.int32), x], 2 * (np.abs(x) if sign < 0 else x + 1))
+
+
 def test_a_loop_in_a_loop():
     text = """def @main(%n: int32, %x: float32) {
       let %outer = fn (%i: int32, %acc: float32) -> float32 {

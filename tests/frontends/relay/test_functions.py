@@ -124,6 +124,13 @@ def @main(%n: int32) { @even(%n) }"""
 
 
 @pytest.mark.parametrize("count", [1, 5, 10])
+def test_a_condition_from_a_recursive_function(count):
+    text = """def @f(%i: int32) -> int32 { if (%i > 0) { @f(%i - 2) } else { %i } }
+def @main(%n: int32) { %0 = @f(%n); if (%0 == 0) { 1f } else { 2f } }"""
+    assert float(result(text, np.array(count, np.int32))) == 1 + count % 2
+
+
+@pytest.mark.parametrize("count", [1, 5, 10])
 def test_two_recursive_calls(count):
     text = """def @fib(%i: int32) -> int32 { if (%i < 2) { %i } else { @fib(%i - 1) + @fib(%i - 2) } }
 def @main(%n: int32) { @fib(%n) }"""

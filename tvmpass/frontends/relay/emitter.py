@@ -95,17 +95,19 @@ class RelaxEmitter:
 
     def _reads(self, var) -> list[Any]:
         """Return the tensors whose values decide that of ``var``; none where it cannot be known."""
+        call = self._operation(var)
+        return [] if call is None else [item for arg in call.args for item in _tensors(arg)]
+
+    def _operation(self, var) -> relax.Call | None:
+        """Return the operator's call that ``var`` is bound to, where its result is small."""
         call = self._bound.get(var)
         if not isinstance(call, relax.Call) or not isinstance(call.op, tvm.ir.Op) or not _small(var):
-            return []
-        return [item for arg in call.args for item in _tensors(arg)]
+            return None
+        return call
 
     def _evaluate(self, var) -> np.ndarray | None:
-        reads = self._reads(var)
-        if any(self._value(item) is None for item in reads):
-            return None
-        call = self._bound.get(var)
-        if not isinstance(call, relax.Call) or not _small(var):
+        call = self._operation(var)
+        if call is None or any(self._value(item) is None for item in self._reads(var)):
             return None
         arrays: list[Any] = []
         for arg in call.args:

@@ -21,6 +21,7 @@ from tvm import relax
 
 from . import ast
 from .closures import Closure, Frame
+from .scopes import Scopes
 from .table import Value
 from .types import flat, is_data, leaves
 
@@ -55,22 +56,25 @@ def find_loop(callee: Closure, args: list[Value]) -> Loop | None:
         return target is function
 
     loop = Loop(function, set(), set())
+    passed_by: dict[ast.Expression, list[ast.Expression]] = {function.body: []}
     stack = [function.body]
     while stack:
         node = stack.pop()
-        if node in loop.path:
-            continue
-        if isinstance(node, ast.If):
-            stack += [node.then, node.otherwise]
-        elif isinstance(node, ast.Call) and itself(node.function):
+        if isinstance(node, ast.Call) and itself(node.function):
             loop.calls.add(node)
-        elif isinstance(node, ast.Let) or (isinstance(node, ast.Var) and node in scopes.values):
-            stack += scopes.operands(node)
-        else:
             continue
-        loop.path.add(node)
+        for result in _results(node, scopes):
+            if result not in passed_by:
+                stack.append(result)
+            passed_by.setdefault(result, []).append(node)
     if not loop.calls:
         return None
+    stack = list(loop.calls)
+    while stack:  # a branch that only ends the loop is a value like any other
+        node = stack.pop()
+        if node not in loop.path:
+            loop.path.add(node)
+            stack += passed_by[node]
     for node in scopes.inside(function):
         names = isinstance(node, (ast.Let, ast.Var))
         for operand, passes in _uses(node, loop):
@@ -89,6 +93,15 @@ def find_loop(callee: Closure, args: list[Value]) -> Loop | None:
         if not same or any(hasattr(leaf, "ty") for leaf in flat(arg)):
             return None
     return loop
+
+
+def _results(node: ast.Expression, scopes: Scopes) -> Iterator[ast.Expression]:
+    """Yield the nodes one of which gives the node its value unchanged."""
+    if isinstance(node, ast.If):
+        yield node.then
+        yield node.otherwise
+    elif isinstance(node, ast.Let) or (isinstance(node, ast.Var) and node in scopes.values):
+        yield from scopes.operands(node)
 
 
 def _uses(node: ast.Expression, loop: Loop) -> Iterator[tuple[ast.Expression, bool]]:
