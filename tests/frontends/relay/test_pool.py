@@ -146,11 +146,16 @@ def test_integers_are_averaged_towards_zero():
     total = x.reshape(1, 2, 2, 2, 2, 2).sum((3, 5))
     check(
         "(nn.avg_pool2d(%x, pool_size=[2, 2], strides=[2, 2]), nn.global_avg_pool2d(%x),"
-        " nn.max_pool2d(%x, pool_size=[3, 3], padding=[1, 1]))",
-        {"x": x},
+        " nn.max_pool2d(%x, pool_size=[3, 3], padding=[1, 1]),"
+        " nn.adaptive_max_pool2d(%x, output_size=[3, 3]),"
+        " nn.adaptive_avg_pool2d(%x, output_size=[3, 3]), nn.adaptive_max_pool2d(%b, output_size=[3, 3]))",
+        {"x": x, "b": x.astype("uint8")},
         np.trunc(total / 4).astype("int32"),
         np.trunc(x.sum((2, 3), keepdims=True) / 16).astype("int32"),
         pool(x.astype("float32"), "max", [3, 3], [1, 1], [1] * 4).astype("int32"),
+        adaptive_pool(x, "max", [3, 3]),
+        np.trunc(adaptive_pool(x.astype("float64"), "mean", [3, 3])).astype("int32"),
+        adaptive_pool(x.astype("uint8"), "max", [3, 3]),
         rtol=0,
         atol=0,
     )

@@ -149,7 +149,9 @@ def _adapted(emit: Emitter, x, layout: str, axes: list[int], sizes: list, wanted
 def largest(dtype: str):
     """Return the TE reducer of maxima: NaN where any element is NaN, -inf of nothing."""
     if not is_float(dtype):
-        return te.comm_reducer(te.max, te.min_value, name="largest")
+        return te.comm_reducer(
+            lambda a, b: tirx.Max(a, b), lambda kind: te.min_value(str(kind)), name="largest"
+        )
     infinity = tirx.const(math.inf, dtype)
 
     def larger(a, b):
