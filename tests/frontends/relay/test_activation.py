@@ -118,9 +118,13 @@ def test_a_bias_of_another_size_is_refused():
 
 @pytest.mark.parametrize(
     ("slope", "message"),
-    [("(1, 3)", "a slope of rank 2, 1 is needed"), ("(4)", "a slope of 4 for an axis of 3")],
+    [
+        ("(1, 3), float32", "a slope of rank 2, 1 is needed"),
+        ("(4), float32", "a slope of 4 for an axis of 3"),
+        ("(3), float64", "a slope of float64 for float32"),
+    ],
 )
 def test_a_slope_is_one_number_per_channel(slope, message):
-    text = f"def @main(%x: Tensor[(2, 3), float32], %s: Tensor[{slope}, float32]) {{ nn.prelu(%x, %s) }}"
+    text = f"def @main(%x: Tensor[(2, 3), float32], %s: Tensor[{slope}]) {{ nn.prelu(%x, %s) }}"
     with pytest.raises(TvmpassError, match=message):
         converted(text)

@@ -44,6 +44,8 @@ def test_values_of_their_type(operator, attrs):
         ("sum", {"axis": [0.0]}, r"axis=\[0.0\] is not a list of integers"),
         ("sum", {"axis": "0"}, "axis='0' is not a list of integers"),
         ("nn.pad", {"pad_width": [[0.0, 0], [1, 2]]}, "is not a list of integers"),
+        ("nn.batch_norm", {"epsilon": 1e40}, "epsilon=1e.40 does not fit float32"),
+        ("nn.batch_norm", {"epsilon": float("nan")}, "does not fit float32"),
         ("clip", {"a_min": "0"}, "a_min='0' is not a number"),
         ("clip", {"a_max": True}, "a_max=True is not a number"),
         ("reshape", {"newshape": [[[[1]]]]}, "is not a list of integers"),

@@ -11,11 +11,14 @@ from typing import Any
 
 import numpy as np
 
+from .parse_stream import cut
 from .parse_types import is_dtype
 from .table import CannotConvert, schema
 
 _FLOAT_LISTS = frozenset(["sizes", "ratios", "steps", "offsets", "variances", "scales", "roi"])
 """Fields of type Array that hold floats; all others hold integers."""
+
+_LARGEST = float(np.finfo("float32").max)
 
 _NO_DTYPES = ("", "void", "handle")
 
@@ -29,10 +32,10 @@ def check_values(operator: str, stated: Mapping[str, Any]) -> None:
         kind = declared[name]["type"]
         known = _CHECKS.get(kind)
         if known is not None and not known[1](name, value):
-            shown = repr(value)
-            raise CannotConvert(
-                f"{name}={shown if len(shown) <= 60 else shown[:57] + '...'} is not {known[0]}"
-            )
+            raise CannotConvert(f"{name}={cut(repr(value))} is not {known[0]}")
+        # These are added to a float32: infinity and NaN make no sense of it.
+        if name in ("epsilon", "eps") and isinstance(value, float) and not abs(value) < _LARGEST:
+            raise CannotConvert(f"{name}={value!r} does not fit float32")
 
 
 def _is_integer(value: Any) -> bool:

@@ -75,7 +75,7 @@ def cast(attrs: Attributes, x):
 @operator("clip")
 def clip(attrs: Attributes, x):
     low, high = (x.dtype.type(bound) for bound in (attrs.a_min, attrs.a_max))
-    return np.minimum(np.maximum(x, low), high)
+    return np.maximum(np.minimum(x, high), low)
 
 
 @operator("nn.leaky_relu")

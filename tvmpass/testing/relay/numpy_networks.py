@@ -104,7 +104,9 @@ def conv2d_transpose(attrs: Attributes, x, weight):
             for a, d, s, n in zip(at, attrs.dilation, attrs.strides, x.shape[2:])
         )
         result[(..., *window)] += np.einsum("ni...,io->no...", x, weight[(..., *at)])
-    kept = [slice(before, n - after) for (before, after), n in zip(pads, full)]
+    # Padding cuts the result; a negative one widens it.
+    result = np.pad(result, [(0, 0), (0, 0), *((max(0, -low), max(0, -high)) for low, high in pads)])
+    kept = [slice(max(0, low), n - max(0, high)) for (low, high), n in zip(pads, result.shape[2:])]
     return result[(..., *kept)]
 
 

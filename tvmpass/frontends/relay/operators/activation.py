@@ -51,9 +51,11 @@ def bias_add(emit: Emitter, attrs: Attrs, x, bias):
 
 
 def _check_vector(vector, what: str, x, axis: int) -> None:
-    """Raise `CannotConvert` unless a vector has one element for each place of an axis."""
+    """Raise `CannotConvert` unless a vector has x's dtype and an axis's length."""
     if rank_of(vector) != 1:
         raise CannotConvert(f"a {what} of rank {rank_of(vector)}, 1 is needed")
+    if dtype_of(vector) != dtype_of(x):
+        raise CannotConvert(f"a {what} of {dtype_of(vector)} for {dtype_of(x)}")
     size: Any = shape_of(x)[axis]
     length: Any = shape_of(vector)[0]
     if isinstance(size, int) and isinstance(length, int) and size != length:
