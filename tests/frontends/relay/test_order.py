@@ -98,6 +98,8 @@ def test_running_sums_and_products(dtype):
 
 def test_running_sum_of_bool_and_of_nothing():
     x = data((5,), "bool")
+    with pytest.raises(RelayError, match="dtype bool"):
+        run_ops("cumsum(%x, axis=0)", {"x": x})
     check(
         '(cumsum(%x, axis=0, dtype="int32"), cumsum(%e, axis=0))',
         {"x": x, "e": np.zeros((0, 2), "float32")},
@@ -106,7 +108,7 @@ def test_running_sum_of_bool_and_of_nothing():
     )
 
 
-@pytest.mark.parametrize("dtype", ["float32", "int32"])
+@pytest.mark.parametrize("dtype", ["float32", "int32", "bool"])
 @pytest.mark.parametrize("right", [False, True])
 def test_searchsorted(dtype, right):
     ordered = np.sort(data((3, 9), dtype), -1)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 from running import run, run_ops
 
 from tvmpass.frontends.relay.errors import RelayError
+from tvmpass.frontends.relay.operators.slices import Slice
+from tvmpass.frontends.relay.table import CannotConvert
 
 
 def floats(*shape: int) -> np.ndarray:
@@ -61,6 +65,21 @@ def test_strided_slice_with_bounds_left_out():
         x[:0:-1],  # where an end is left out, a negative stride ends before the first element
         x[::-2],
     )
+
+
+def test_every_slice_of_short_axes():
+    """Where Relay does not refuse a slice, it is that of Python."""
+    for length, step in itertools.product(range(4), (1, 2, 3, -1, -2)):
+        for begin, end in itertools.product(range(-5, 6), repeat=2):
+            wanted = range(*slice(begin, end, step).indices(length))
+            part = Slice(begin, end, step)
+            try:
+                first, last = part.bounds(length)
+            except CannotConvert:
+                assert len(wanted) == 0
+                continue
+            assert len(wanted) == part.count(length)
+            assert list(wanted) == list(range(first, last, step))
 
 
 def test_slice_modes_differ_in_the_end_alone():

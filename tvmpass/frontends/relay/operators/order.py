@@ -116,6 +116,8 @@ def cumprod(emit, attrs, x):
 
 def _scan(emit: Emitter, attrs, x: Any, operator) -> Any:
     dtype = attrs.word("dtype") or dtype_of(x)
+    if dtype == "bool":
+        raise CannotConvert("a running sum or product of dtype bool")
     if attrs.axis is None:
         x = reshaped(emit, x, [product(shape_of(x))])
         axis = 0
@@ -133,6 +135,8 @@ def searchsorted(emit, attrs, ordered, values):
     shape, value_shape = shape_of(ordered), shape_of(values)
     if dtype_of(ordered) != dtype_of(values):
         raise CannotConvert(f"values of {dtype_of(values)} in a sequence of {dtype_of(ordered)}")
+    if dtype_of(values) == "bool":
+        ordered, values = cast(emit, ordered, "int32"), cast(emit, values, "int32")
     if len(shape) == 0 or (len(shape) > 1 and len(shape) != len(value_shape)):
         raise CannotConvert(f"values of rank {len(value_shape)} in sequences of rank {len(shape)}")
     for i, (one, other) in enumerate(zip(shape[:-1], value_shape[:-1])):
