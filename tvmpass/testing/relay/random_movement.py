@@ -94,6 +94,8 @@ def sliced(b: Builder, x: Value) -> Value | None:
     elif b.chance(3):
         attrs["end"] = [-1]
         attrs["begin"] = [0]
+    elif b.chance(3):
+        attrs |= {"end": [b.pick([-1, 1])], "strides": [1], "slice_mode": "size"}
     elif axis == 0 and b.chance():
         attrs["axes"] = None
     return b.call("strided_slice", [x], x.range, attrs)

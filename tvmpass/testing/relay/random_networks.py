@@ -86,7 +86,7 @@ def convolved(b: Builder, x: Value) -> Value | None:
     groups = b.pick([g for g in (1, 2, channels) if channels % g == 0]) if not last else 1
     outputs = groups * b.number(1, 3 if groups < 3 else 1)
     kernel = [min(b.pick([3, 1, 2]), size) for size in spatial]
-    pads = [b.number(0, 1) for _ in range(2 * rank)]
+    pads = [b.number(0, 1) for _ in range(b.pick([2 * rank, 2 * rank, rank, 1]))]
     inputs = channels // groups
     shape = [*kernel, inputs, outputs] if last else [outputs, inputs, *kernel]
     weight = b.filled(shape, "float32", FEW)
@@ -122,24 +122,33 @@ def pooled(b: Builder, x: Value) -> Value | None:
     data = shaped(b, x, rank + 2)
     if data is None:
         return None
+    layout = "NHWC" if rank == 2 and b.chance(4) else ""
+    spatial = data.shape[1:3] if layout else data.shape[2:]
     if rank == 2 and b.chance(3):
-        name = b.pick(
-            [
-                "nn.global_avg_pool2d",
-                "nn.global_max_pool2d",
-                "nn.adaptive_avg_pool2d",
-                "nn.adaptive_max_pool2d",
-            ]
-        )
+        name = f"nn.{b.pick(['global', 'adaptive'])}_{b.pick(['avg', 'max'])}_pool2d"
         attrs: dict = {"output_size": [b.number(1, 3), b.number(1, 3)]} if "adaptive" in name else {}
+        attrs |= {"layout": layout} if layout else {}
         return b.call(name, [data], data.range if "max" in name else data.range.inexact(), attrs)
-    window = [min(b.pick([2, 3]), size) for size in data.shape[2:]]
+    window = [min(b.pick([2, 3]), size) for size in spatial]
     average = rank != 2 and b.chance()
-    attrs = {"pool_size": window, "padding": [int(k > 1) * b.number(0, 1) for k in window * 2]}
-    if b.chance():
-        attrs["strides"] = [2] * rank
+    pads = [int(size > 1) * b.number(0, 1) for size in window * 2]
+    step = b.pick([1, 2])
+    attrs = {"pool_size": window, "padding": pads} | ({"strides": [2] * rank} if step == 2 else {})
+    attrs |= {"layout": layout} if layout else {}
+    if not average and b.chance(4) and all(2 * (k - 1) < n for k, n in zip(window, spatial)):
+        attrs |= {"dilation": [2] * rank, "padding": [0] * (2 * rank)}
+    elif b.chance(3) and all(map(_ends_inside, spatial, window, pads[:rank], pads[rank:], [step] * rank)):
+        attrs["ceil_mode"] = True
+    if average and b.chance(3):
+        attrs["count_include_pad"] = True
     name = f"nn.{'avg' if average else 'max'}_pool{rank}d"
     return b.call(name, [data], data.range.inexact() if average else data.range, attrs)
+
+
+def _ends_inside(size: int, window: int, before: int, after: int, step: int) -> bool:
+    """Return whether the last window begins in the data where sizes are rounded up."""
+    last = -(-(size + before + after - window) // step) * step
+    return last < size + before
 
 
 def normalised(b: Builder, x: Value) -> Value | None:
@@ -156,6 +165,8 @@ def normalised(b: Builder, x: Value) -> Value | None:
         mean, spread = b.filled([size], "float32"), b.filled([size], "float32", Range(1, 3, 2))
         span = Range(-2 * (data.range.size + 2) - 2, 2 * (data.range.size + 2) + 2, INEXACT)
         attrs: dict = {"epsilon": 2e-05} if b.chance() else {}
+        if b.chance(3):
+            attrs[b.pick(["scale", "center"])] = False
         three = b.call(name, [data, gamma, beta, mean, spread], [span, GRID, GRID], attrs)
         return b.item(three, 0) if three is not None else None
     # A normalised value is at most the root of the number of elements.
@@ -174,7 +185,7 @@ def softmax(b: Builder, x: Value) -> Value | None:
     if not x.is_float or not x.shape or x.dtype != "float32":
         return None
     name = b.pick(["nn.softmax", "nn.log_softmax", "nn.fast_softmax"])
-    attrs = {"axis": b.number(0, len(x.shape) - 1)} if b.chance() and name == "nn.softmax" else {}
+    attrs = {"axis": b.number(-len(x.shape), len(x.shape) - 1)} if b.chance() and name == "nn.softmax" else {}
     low = -x.range.high + x.range.low - math.log(max(math.prod(x.shape), 1)) if "log" in name else 0
     return b.call(name, [x], Range(low, 0 if "log" in name else 1, INEXACT), attrs)
 
