@@ -72,12 +72,6 @@ def conv2d_transpose(emit, attrs, data, weight, zero_point, weight_zero_point, s
     return conv.TABLE["nn.conv2d_transpose"](emit, plain, x, w)
 
 
-@TABLE.operator("qnn.contrib_dense_pack")
-def dense_pack(emit, attrs, *args):
-    """Refuse: Relay itself lowers it on one DSP only."""
-    raise CannotConvert("qnn.contrib_dense_pack has no definition outside Hexagon")
-
-
 def _operands(emit, data, weight, zero_point, weight_zero_point, out_dtype: str, weight_axis):
     """Return both operands less their zero points, in one dtype in which no difference overflows.
 
