@@ -58,3 +58,11 @@ def test_equations_that_do_not_fit(equation):
     with pytest.raises(RelayError):
         arrays = {"a": np.ones((2, 3), "float32"), "b": np.ones((3, 4), "float32")}
         run_ops(f'einsum((%a, %b), equation="{equation}")', arrays)
+
+
+def test_sizes_that_may_differ_are_refused():
+    text = """def @main(%a: Tensor[(?, 3), float32], %b: Tensor[(?, 3), float32]) {
+      einsum((%a, %b), equation="ni,ni->n")
+    }"""
+    with pytest.raises(RelayError, match="label n"):
+        run(text)

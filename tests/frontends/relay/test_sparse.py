@@ -60,6 +60,17 @@ def test_absent_elements_are_no_factors():
     np.testing.assert_array_equal(made, [[3], [6]])
 
 
+@pytest.mark.parametrize("block", [None, (2, 4)])
+def test_an_unknown_number_of_rows(block):
+    w = sparse((6, 8), block or (1, 1))
+    x = np.random.default_rng(6).standard_normal((3, 8)).astype("float32")
+    stored = blocks_of(w, *block) if block else rows_of(w)
+    params = ", ".join(f"%{name}: {type_of(array)}" for name, array in stored.items())
+    text = f"def @main(%x: Tensor[(?, 8), float32], {params}) {{ nn.sparse_dense(%x, %d, %i, %p) }}"
+    (made,) = run(text, x, params=stored)
+    np.testing.assert_allclose(made, x @ w.T, 1e-5, 1e-5)
+
+
 @pytest.mark.parametrize("layout", ["NHWC", "NCHW"])
 def test_sparse_conv2d(layout):
     w = sparse((6, 8), (2, 4))

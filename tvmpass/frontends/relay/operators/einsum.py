@@ -9,7 +9,7 @@ from tvm import relax
 
 from ..table import CannotConvert, Table
 from .facts import Dim, as_shape, dtype_of, product, rank_of, shape_of
-from .shapes import reshaped
+from .shapes import require_same, reshaped
 
 TABLE = Table()
 
@@ -53,6 +53,11 @@ def parsed(equation: str, ranks: Sequence[int]) -> tuple[list[str], str]:
     return operands, result
 
 
+def is_one(size: Dim) -> bool:
+    """Say whether a size is known to be 1."""
+    return isinstance(size, int) and size == 1
+
+
 def _diagonal_free(operands: Sequence[str]) -> bool:
     return all(len(set(labels)) == len(labels) for labels in operands)
 
@@ -72,10 +77,10 @@ def einsum(emit, attrs, tensors):
     sizes: dict[str, Dim] = {}
     for tensor, labels in zip(tensors, operands):
         for label, size in zip(labels, shape_of(tensor)):
-            if label not in sizes or (isinstance(sizes[label], int) and sizes[label] == 1):
+            if label not in sizes or is_one(sizes[label]):
                 sizes[label] = size
-            elif isinstance(size, int) and isinstance(sizes[label], int) and size not in (1, sizes[label]):
-                raise CannotConvert(f"label {label} has sizes {sizes[label]} and {size}")
+            elif not is_one(size):
+                require_same(sizes[label], size, f"the sizes of label {label}")
     total, labels = tensors[0], operands[0]
     for position in range(1, len(tensors)):
         later = set(result).union(*operands[position + 1 :])

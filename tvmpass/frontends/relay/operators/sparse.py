@@ -9,8 +9,8 @@ from tvm import relax
 
 from ..table import CannotConvert, Table
 from .create import iota
-from .facts import as_shape, dtype_of, product, rank_of, static_shape
-from .shapes import cast, numbers, reshaped
+from .facts import as_shape, dtype_of, product, rank_of, shape_of, static_shape
+from .shapes import cast, is_empty, numbers, reshaped
 
 TABLE = Table()
 
@@ -40,9 +40,9 @@ def _rows(emit, starts, count: int):
 
 def _sum_by_row(emit, values, rows, count: int):
     """Sum slices along axis 0 into ``count`` rows."""
-    sizes = _sizes(values, "an operand")
+    sizes = shape_of(values)
     zero = emit(relax.op.zeros(as_shape([count, *sizes[1:]]), dtype_of(values)))
-    if 0 in sizes:
+    if is_empty(sizes):
         return zero
     spread = reshaped(emit, rows, [sizes[0]] + [1] * (len(sizes) - 1))
     index = emit(relax.op.broadcast_to(spread, as_shape(sizes)))
@@ -53,7 +53,7 @@ def _product(emit, dense, data, indices, starts):
     """Return the transposed product of ``dense``, (m, k), and a sparse (n, k), as (n, m)."""
     if dtype_of(dense) != dtype_of(data) or rank_of(dense) != 2 or rank_of(data) not in (1, 3):
         raise CannotConvert("it takes a matrix and stored elements or blocks of one dtype")
-    m, k = _sizes(dense, "an operand")
+    m, k = shape_of(dense)
     stored, *block = _sizes(data, "the stored elements")
     groups = _sizes(starts, "the row starts")[0] - 1
     rows = _rows(emit, starts, stored)
@@ -63,7 +63,7 @@ def _product(emit, dense, data, indices, starts):
         scale = reshaped(emit, data, [stored, 1])
         return _sum_by_row(emit, emit(relax.op.multiply(picked, scale)), rows, groups)
     height, width = block
-    if k % width:
+    if not isinstance(k, int) or k % width:
         raise CannotConvert(f"blocks of {width} columns do not divide {k}")
     columns = reshaped(emit, columns, [k // width, width, m])
     picked = emit(relax.op.take(columns, indices, axis=0, mode="clip"))
@@ -90,10 +90,10 @@ def sparse_conv2d(emit, attrs, x, data, indices, starts):
         data = emit(relax.op.expand_dims(data, 2))
     if attrs.layout == "NCHW":
         x = emit(relax.op.permute_dims(x, [0, 2, 3, 1]))
-    *pixels, channels = _sizes(x, "its image")
+    *pixels, channels = shape_of(x)
     flat = reshaped(emit, x, [product(pixels), channels])
     filtered = _product(emit, flat, data, indices, starts)
-    filters = _sizes(filtered, "its result")[0]
+    filters = shape_of(filtered)[0]
     image = reshaped(emit, filtered, [filters, *pixels])
     return relax.op.permute_dims(image, [1, 2, 3, 0] if attrs.layout == "NHWC" else [1, 0, 2, 3])
 
