@@ -128,3 +128,11 @@ def test_a_slope_is_one_number_per_channel(slope, message):
     text = f"def @main(%x: Tensor[(2, 3), float32], %s: Tensor[{slope}]) {{ nn.prelu(%x, %s) }}"
     with pytest.raises(TvmpassError, match=message):
         converted(text)
+
+
+@pytest.mark.parametrize(
+    "call", ["nn.relu(%x)", "nn.bias_add(%x, %b)", "nn.dense(%x, %x, units=None)", "nn.prelu(%x, %b)"]
+)
+def test_truth_values_are_refused(call):
+    with pytest.raises(TvmpassError, match="not defined on bool"):
+        converted(f"def @main(%x: Tensor[(2, 3), bool], %b: Tensor[(3), bool]) {{ {call} }}")

@@ -8,7 +8,7 @@ from tvm import relax
 
 from ..table import Attrs, CannotConvert, Emitter, Table
 from .facts import dtype_of, is_float, normal_axis, product, rank_of, shape_of
-from .layouts import along
+from .layouts import along, require_number
 from .shapes import require_same, reshaped
 
 TABLE = Table()
@@ -17,6 +17,7 @@ TABLE = Table()
 @TABLE.operator("nn.relu")
 def relu(emit: Emitter, attrs: Attrs, x):
     """Convert the positive part; NaN stays."""
+    require_number(dtype_of(x))
     if is_float(dtype_of(x)):
         return relax.op.nn.relu(x)
     return relax.op.maximum(x, emit.const(0, dtype_of(x)))
@@ -34,6 +35,7 @@ def leaky_relu(emit: Emitter, attrs: Attrs, x):
 @TABLE.operator("nn.prelu")
 def prelu(emit: Emitter, attrs: Attrs, x, slope):
     """Convert ``x`` where positive, its channel's slope times x elsewhere."""
+    require_number(dtype_of(x))
     axis = normal_axis(int(attrs.axis), rank_of(x))
     _check_vector(slope, "slope", x, axis)
     if dtype_of(x).startswith("float") and isinstance(shape_of(x)[axis], int):
@@ -45,6 +47,7 @@ def prelu(emit: Emitter, attrs: Attrs, x, slope):
 @TABLE.operator("nn.bias_add")
 def bias_add(emit: Emitter, attrs: Attrs, x, bias):
     """Convert the addition of a vector along an axis."""
+    require_number(dtype_of(x))
     axis = normal_axis(int(attrs.axis), rank_of(x))
     _check_vector(bias, "bias", x, axis)
     return relax.op.add(x, along(emit, bias, axis, rank_of(x)))

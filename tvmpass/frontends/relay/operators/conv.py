@@ -8,7 +8,7 @@ from tvm import relax, topi
 
 from ..table import Attrs, CannotConvert, Emitter, Table
 from .facts import dtype_of, product, shape_of
-from .layouts import is_plain, known, packed, padding_of, parsed, per_axis, unpacked
+from .layouts import is_plain, known, packed, padding_of, parsed, per_axis, require_number, unpacked
 from .shapes import reshaped
 
 TABLE = Table()
@@ -79,6 +79,7 @@ def convolve(
     plain_kernel = f"{spatial}IO" if last else f"OI{spatial}"
     groups = int(attrs.groups)
     out_dtype = out_dtype or dtype_of(x)
+    require_number(out_dtype)
     x = unpacked(emit, x, data_layout, plain)
     weight = _weight(emit, weight, kernel_layout, spatial, last, groups, shape_of(x)[plain.index("C")])
     sizes = dict(zip(plain_kernel, shape_of(weight)))
@@ -169,6 +170,7 @@ def _transposed_convolution(rank: int, emit: Emitter, attrs: Attrs, x, weight):
     strides = per_axis(attrs.ints("strides"), rank, "strides")
     extra = per_axis(attrs.ints("output_padding") or [0], rank, "output_padding")
     out_dtype = attrs.word("out_dtype") or dtype_of(x)
+    require_number(out_dtype)
     x = unpacked(emit, x, data_layout, plain)
     stated = attrs.ints("channels")
     layout = _transposed_kernel_layout(

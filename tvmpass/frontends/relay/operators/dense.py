@@ -8,6 +8,7 @@ from tvm import relax
 
 from ..table import Attrs, CannotConvert, Emitter, Table
 from .facts import dtype_of, product, rank_of, shape_of
+from .layouts import require_number
 from .shapes import require_same, reshaped
 
 TABLE = Table()
@@ -21,7 +22,9 @@ def _swapped(emit: Emitter, x):
 
 def _product(emit: Emitter, attrs: Attrs, a, b):
     """Return the product in the stated dtype; without one the accumulator is of ``a``'s, as in Relay."""
-    return relax.op.matmul(a, b, out_dtype=attrs.word("out_dtype") or dtype_of(a))
+    out_dtype = attrs.word("out_dtype") or dtype_of(a)
+    require_number(out_dtype)
+    return relax.op.matmul(a, b, out_dtype=out_dtype)
 
 
 def _check_units(attrs: Attrs, found) -> None:

@@ -118,3 +118,9 @@ def along(emit: Emitter, vector, axis: int, rank: int):
     if axis == rank - 1:
         return vector
     return reshaped(emit, vector, [shape_of(vector)[0], *[1] * (rank - 1 - axis)])
+
+
+def require_number(dtype: str) -> None:
+    """Raise `CannotConvert` for sums in bool, which have no meaning here."""
+    if dtype == "bool":
+        raise CannotConvert("it is not defined on bool")

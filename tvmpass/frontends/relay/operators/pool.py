@@ -10,7 +10,7 @@ from tvm import relax, te, tirx, topi
 
 from ..table import Attrs, CannotConvert, Emitter, Table
 from .facts import dtype_of, is_float, shape_of
-from .layouts import packed, padding_of, parsed, per_axis, unpacked
+from .layouts import packed, padding_of, parsed, per_axis, require_number, unpacked
 
 TABLE = Table()
 
@@ -22,6 +22,7 @@ def _in_plain(emit: Emitter, attrs: Attrs, x, rank: int):
 
     Relay's pools ignore ``out_layout``: what comes out is laid out as what went in.
     """
+    require_number(dtype_of(x))
     stated = attrs.word("layout") or _PLAIN[rank]
     if sorted(name for name, size in parsed(stated) if not size) != sorted(_PLAIN[rank]):
         raise CannotConvert(f"the layout {stated!r} has other axes than {_PLAIN[rank]}")
