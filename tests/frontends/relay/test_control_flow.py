@@ -120,6 +120,17 @@ def test_branches_on_open_dims(condition, rows):
     check(text, [np.array(condition), x], wanted)
 
 
+def test_late_sizes_that_must_agree_are_refused():
+    text = """def @main(%n: int32, %x: Tensor[(?, 3), float32]) {
+      let %f = fn (%i: int32, %y: Tensor[(?, 3), float32]) -> Tensor[(?, 3), float32] {
+        if (%i < %n) { %f(%i + 1, %y + %x) } else { %y }
+      };
+      %f(0, %x)
+    }"""
+    with pytest.raises(RelayError, match="sizes to agree that a loop"):
+        converted(text)
+
+
 @pytest.mark.parametrize(
     ("body", "words"),
     [

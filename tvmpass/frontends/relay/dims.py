@@ -21,9 +21,15 @@ Words = Mapping[Any, list[str]]
 
 def advice(values: Iterable[Value], words: Words) -> str:
     """Say which open dims of inputs meet among the values, and how to state them; else nothing."""
-    met: dict[Any, None] = {}
+    found: dict[Any, None] = {}
     for value in flat(tuple(values)):
-        met.update(dict.fromkeys(var for var in symbols(getattr(value, "ty", None)) if var in words))
+        found.update(dict.fromkeys(symbols(getattr(value, "ty", None))))
+    met = [var for var in found if var in words]
+    if len(found) > max(len(met), 1):
+        return (
+            "; it needs sizes to agree that a loop, a branch or data give at run time: "
+            "write sizes in place of ? in the program's types"
+        )
     if len(met) < 2:
         return ""
     dims = " and ".join(words[var][0] for var in met)
