@@ -140,7 +140,7 @@ def to_space(x, block, mode):
     return x.reshape(n, c, block, block, h, w).transpose(0, 1, 4, 2, 5, 3).reshape(n, c, h * block, w * block)
 
 
-@pytest.mark.parametrize("mode", ["DCR", "CDR"])
+@pytest.mark.parametrize("mode", ["DCR", "CDR", "CRD"])
 def test_depth_to_space_and_back(mode):
     x = normal(2, 12, 3, 4)
     expected = to_space(x, 2, mode)

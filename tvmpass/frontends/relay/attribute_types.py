@@ -18,14 +18,25 @@ from .table import CannotConvert, schema
 _FLOAT_LISTS = frozenset(["sizes", "ratios", "steps", "offsets", "variances", "scales", "roi"])
 """Fields of type Array that hold floats; all others hold integers."""
 
+_POSITIVE = frozenset(
+    ["strides", "dilation", "dilations", "kernel_size", "pool_size", "block_size", "block_shape"]
+    + ["groups", "num_groups", "deformable_groups"]
+)
+"""Windows, steps and counts: of another size, kernels would read beyond their tensors."""
+
+_SLICES = ("strided_slice", "strided_set", "dyn.strided_slice")
+"""Operators whose strides may be negative."""
+
 _LARGEST = float(np.finfo("float32").max)
 
 _NO_DTYPES = ("", "void", "handle")
 
 
 def check_values(operator: str, stated: Mapping[str, Any]) -> None:
-    """Raise `CannotConvert` where a stated attribute is not of its declared type."""
+    """Raise `CannotConvert` where a stated attribute is not what Relay declares."""
     declared = schema()["attributes"].get(schema()["operators"].get(operator, {}).get("attrs", ""), {})
+    if "pool_size" in declared and stated.get("pool_size") is None:
+        raise CannotConvert("pool_size is not stated")
     for name, value in stated.items():
         if name not in declared:
             continue
@@ -33,9 +44,17 @@ def check_values(operator: str, stated: Mapping[str, Any]) -> None:
         known = _CHECKS.get(kind)
         if known is not None and not known[1](name, value):
             raise CannotConvert(f"{name}={cut(repr(value))} is not {known[0]}")
+        if name in _POSITIVE and operator not in _SLICES and any(part < 1 for part in _numbers(value)):
+            raise CannotConvert(f"{name}={cut(repr(value))} is not positive")
         # These are added to a float32: infinity and NaN make no sense of it.
         if name in ("epsilon", "eps") and isinstance(value, float) and not abs(value) < _LARGEST:
             raise CannotConvert(f"{name}={value!r} does not fit float32")
+
+
+def _numbers(value: Any) -> list[Any]:
+    """Return the numbers of a list, or the one number."""
+    items = value if isinstance(value, (list, tuple)) else [value]
+    return [item for item in items if _is_number(item)]
 
 
 def _is_integer(value: Any) -> bool:

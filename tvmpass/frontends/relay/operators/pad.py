@@ -152,7 +152,7 @@ def depth_to_space(emit: Emitter, attrs: Attrs, x):
     c = known(sizes["C"], "the number of channels") // (block * block)
     if c * block * block != sizes["C"]:
         x = _sliced(emit, x, {layout.index("C"): (0, c * block * block)})
-    deep_first = (attrs.word("mode") or "DCR") == "DCR"
+    deep_first = attrs.mode in (None, "DCR")  # any other word, an empty one too, is the other order
     parts = [block, block, c] if deep_first else [c, block, block]
     if layout == "NCHW":
         x = reshaped(emit, x, [n, *parts, h, w])
