@@ -120,12 +120,29 @@ def test_branches_on_open_dims(condition, rows):
     check(text, [np.array(condition), x], wanted)
 
 
+@pytest.mark.parametrize("count", [0, 2])
+@pytest.mark.parametrize("rows", ["?", "2"])
+@pytest.mark.parametrize(
+    ("step", "end"),
+    [
+        ("%y + %x", lambda x, n: x * (n + 1)),
+        ("nn.matmul(nn.dense(%x, %x, units=None), %y)", lambda x, n: np.linalg.matrix_power(x @ x.T, n) @ x),
+    ],
+)
+def test_a_loop_that_keeps_its_open_sizes(step, end, rows, count):
+    text = f"""def @main(%n: int32, %x: Tensor[({rows}, 3), float32]) {{
+      let %f = fn (%i: int32, %y: Tensor[(?, 3), float32]) -> Tensor[(?, 3), float32] {{
+        if (%i < %n) {{ %f(%i + 1, {step}) }} else {{ %y * 2f }}
+      }};
+      %f(0, %x) - %x
+    }}"""
+    check(text, [np.array(count, np.int32), X / 8], 2 * end(X / 8, count) - X / 8, rtol=1e-5)
+
+
 def test_late_sizes_that_must_agree_are_refused():
     text = """def @main(%n: int32, %x: Tensor[(?, 3), float32]) {
-      let %f = fn (%i: int32, %y: Tensor[(?, 3), float32]) -> Tensor[(?, 3), float32] {
-        if (%i < %n) { %f(%i + 1, %y + %x) } else { %y }
-      };
-      %f(0, %x)
+      %0 = if (%n > 1) { %x } else { concatenate((%x, %x)) };
+      add(%0, %x)
     }"""
     with pytest.raises(RelayError, match="sizes to agree that a loop"):
         converted(text)

@@ -123,6 +123,16 @@ def @main(%n: int32) { @even(%n) }"""
     assert bool(result(text, np.array(count, np.int32))) == (count % 2 == 0)
 
 
+@pytest.mark.parametrize("count", [0, 7, 35])
+def test_a_loop_that_another_function_calls_back(count):
+    text = """def @a(%i: int32, %x: float32) -> float32 {
+      if (%i > 10) { @a(%i - 10, %x + 10f) } else { if (%i > 0) { @b(%i, %x) } else { %x } }
+    }
+def @b(%i: int32, %x: float32) -> float32 { @a(%i - 1, %x + 1f) }
+def @main(%n: int32) { @a(%n, 0f) }"""
+    assert float(result(text, np.array(count, np.int32))) == count
+
+
 @pytest.mark.parametrize("count", [1, 5, 10])
 def test_a_condition_from_a_recursive_function(count):
     text = """def @f(%i: int32) -> int32 { if (%i > 0) { @f(%i - 2) } else { %i } }

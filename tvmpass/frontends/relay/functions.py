@@ -19,7 +19,18 @@ from .calls import operator_name
 from .closures import Closure, Context, Frame, captures
 from .loops import find_loop, make_loop
 from .table import Value
-from .types import BadType, flat, is_data, leaves, rebuilt, structured, symbols, tensor_type, text_of
+from .types import (
+    BadType,
+    flat,
+    has_open_dims,
+    is_data,
+    leaves,
+    rebuilt,
+    structured,
+    symbols,
+    tensor_type,
+    text_of,
+)
 
 if TYPE_CHECKING:
     from .convert import Conversion, Work
@@ -42,9 +53,12 @@ class Functions:
     """The calls of one conversion."""
 
     def __init__(self, conversion: Conversion):
-        self._conversion = conversion
+        self.conversion = conversion
         self._instances: dict[Any, Instance] = {}
         self._inlined = 0
+        self._stepping: set[ast.Function] = set()
+        self.resizing: set[ast.Function] = set()
+        """Loops whose open dims change from step to step."""
         self.recursive = False
         """Whether a function calls itself otherwise than as a loop."""
 
@@ -55,7 +69,7 @@ class Functions:
 
     def call(self, node: ast.Call, frame: Frame) -> Work:
         """Call a closure and return its value."""
-        to = self._conversion
+        to = self.conversion
         callee = to.read(node.function, frame, node.place)
         if not isinstance(callee, Closure):
             raise to.error(f"what is called is no function but {text_of(callee)}", node.place)
@@ -79,16 +93,11 @@ class Functions:
 
     def _private(self, callee: Closure, args: list[Value], place: ast.Place, called: str) -> Work:
         """Call a private function; it is made where there is none for such arguments."""
-        to = self._conversion
-        function = callee.function
-        types = [
-            param.type if function in to.recursive and is_data(param.type) else signature(arg)
-            for param, arg in zip(function.params, args)
-        ]
-        key = (function, callee.frame, tuple(types))
+        to = self.conversion
+        key = self._key(callee, args)
         instance = self._instances.get(key)
         if instance is None:
-            instance = yield self._define(key, callee, args, called)
+            instance = yield self._define(callee, args, called)
         if not flat(instance.result):
             return instance.result
         to.emit.origin = place.name or operator_name(called, place, to.numbers)
@@ -97,28 +106,46 @@ class Functions:
         result = to.emit(relax.Call(instance.variable, [*tensors, *captured]))
         return to.unpacked(result, instance.result)
 
-    def _define(self, key: Any, callee: Closure, args: list[Value], called: str) -> Work:
+    def _key(self, callee: Closure, args: list[Value]) -> Any:
+        """Return what decides which private function a call gets."""
+        function = callee.function
+        declared = function in self.conversion.recursive and not self.keeps_sizes(callee, args)
+        types = [
+            param.type if declared and is_data(param.type) else signature(arg)
+            for param, arg in zip(function.params, args)
+        ]
+        return (function, callee.frame, tuple(types))
+
+    def keeps_sizes(self, callee: Closure, args: list[Value]) -> bool:
+        """Say whether the function is a loop with open dims that, as far as is known, stay what they are."""
+        function = callee.function
+        if function in self.resizing or not any(has_open_dims(param.type) for param in function.params):
+            return False
+        return find_loop(callee, args) is not None
+
+    def _define(self, callee: Closure, args: list[Value], called: str) -> Work:
         """Make the private function of a closure for arguments like ``args``."""
-        to = self._conversion
+        to = self.conversion
         function = callee.function
         to.nest(function.place)
         outside = captures([callee, *closures_among(args)])
         # The builder numbers names that are taken; the public function's is not yet.
         name = re.sub(r"\W", "_", called.lstrip("@%"))
         name = "main_called" if name == "main" else name
-        if function in to.recursive:
-            variable, result = self._stub(callee, args, outside, name, called)
-            instance = self._instances[key] = Instance(variable, outside, result)
-            loop = find_loop(callee, args)
-            if loop is None:
-                self.recursive = True
-                made, _ = yield self.build(callee, args, outside, to.scope, result, called)
-            else:
-                made = yield make_loop(self, loop, callee, args, instance, name, called)
-            to.builder.update_func(variable, made)
+        loop = find_loop(callee, args) if function in to.recursive else None
+        if loop is not None and function not in self._stepping:
+            self._stepping.add(function)  # what a step calls may call the function back
+            instance = yield make_loop(self, loop, callee, args, outside, name, called)
+            self._stepping.discard(function)
+        elif function in to.recursive:
+            self.recursive = True
+            instance = self.stub(callee, args, outside, name, called)
+            made, _ = yield self.build(callee, args, outside, to.scope, instance.result, called)
+            to.builder.update_func(instance.variable, made)
         else:
             made, result = yield self.build(callee, args, outside, to.scope, None, called)
-            instance = self._instances[key] = Instance(to.builder.add_func(made, name), outside, result)
+            instance = Instance(to.builder.add_func(made, name), outside, result)
+            self._instances[self._key(callee, args)] = instance
         to.nesting -= 1
         return instance
 
@@ -136,9 +163,9 @@ class Functions:
         ``convert`` makes the result in the frame of the closure's body; ``told``
         is what callers were told of its types.
         """
-        to = self._conversion
+        to = self.conversion
         function = callee.function
-        params, values, context = self.parameters(function, args, outside)
+        params, values, context = self.parameters(callee, args, outside)
         before, to.context = to.context, context
         to.builder.begin_scope(params)
         to.begin()
@@ -159,7 +186,7 @@ class Functions:
 
     def finish(self, params: list[Any], items: list[Any]) -> relax.Function:
         """Return the function whose block and scope are open, which returns ``items``."""
-        to = self._conversion
+        to = self.conversion
         body = to.builder.emit(items[0] if len(items) == 1 else relax.Tuple(items))
         sequence = relax.SeqExpr([to.end()], body)
         relax.expr._update_type(sequence, body.ty)
@@ -168,14 +195,15 @@ class Functions:
         return relax.Function(params, sequence, _erased(body.ty, known))
 
     def parameters(
-        self, function: ast.Function, args: list[Value], outside: list[Any]
+        self, callee: Closure, args: list[Value], outside: list[Any]
     ) -> tuple[list[Any], list[Value], Context]:
         """Return new Relax parameters, the values that the body sees, and what carries the captures.
 
-        A recursive function has the types that it declares: its next arguments
-        may have other open dims than these.
+        A recursive function has the types that it declares, as its next arguments
+        may have other open dims than these; a loop that keeps them has these.
         """
-        repeats = function in self._conversion.recursive
+        function = callee.function
+        repeats = function in self.conversion.recursive and not self.keeps_sizes(callee, args)
         renamed = Renamed()
         params: list[Any] = []
 
@@ -205,30 +233,41 @@ class Functions:
         carried = {outer: parameter(outer.name, renamed.type(outer.ty)) for outer in outside}
         return params, values, Context(carried)
 
-    def _stub(
-        self, callee: Closure, args: list[Value], outside: list[Any], name: str, called: str
-    ) -> tuple[Any, Value]:
-        """Add a recursive function without its body; return its variable and its declared result."""
-        to = self._conversion
+    def stub(
+        self,
+        callee: Closure,
+        args: list[Value],
+        outside: list[Any],
+        name: str,
+        called: str,
+        types: Callable[[list[Any]], list[Any] | None] = lambda params: None,
+    ) -> Instance:
+        """Add a recursive function without its body, of its declared result.
+
+        ``types`` may know the result's types better, given the parameters.
+        """
+        to = self.conversion
         function = callee.function
-        params, _, _ = self.parameters(function, args, outside)
+        params, _, _ = self.parameters(callee, args, outside)
         try:
             tensors = iter(leaves(function.result, called))
         except BadType as error:
             raise to.error(f"the result of {called}, which is recursive: {error}", function.place) from None
         result = structured(function.result, lambda: next(tensors)[1])
-        types = [_returned(leaf) for leaf in flat(result)]
-        returned = types[0] if len(types) == 1 else relax.TupleType(types)
+        parts = types(params) or [_returned(leaf) for leaf in flat(result)]
+        returned = parts[0] if len(parts) == 1 else relax.TupleType(parts)
         # The builder has one variable for equal functions; stubs of equal types must differ.
         stub = relax.Function.create_empty(params, returned).with_attr("tvmpass.stub", len(self._instances))
-        return to.builder.add_func(stub, name), result
+        instance = Instance(to.builder.add_func(stub, name), outside, result)
+        self._instances[self._key(callee, args)] = instance
+        return instance
 
     def as_told(self, items: list[Any], told: Value) -> list[Any]:
         """Return a recursive function's results in the types that its callers were told."""
         given = []
         for item, ty in zip(items, flat(told)):
             if None not in ty.shape and not isinstance(item.ty.shape, relax.ShapeExpr):
-                item = self._conversion.cast(item, ty.shape)
+                item = self.conversion.cast(item, ty.shape)
             given.append(item)
         return given
 

@@ -15,9 +15,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from tvm import relax
+import tvm
+from tvm import relax, tirx
 
 from . import ast
 from .closures import Closure, Frame
@@ -27,7 +28,7 @@ from .types import flat, is_data, leaves
 
 if TYPE_CHECKING:
     from .convert import Conversion, Work
-    from .functions import Functions, Instance
+    from .functions import Functions
 
 DOUBLINGS = 12
 """Steps of a loop between two frames of the stack: 2 to this power."""
@@ -125,20 +126,26 @@ def make_loop(
     loop: Loop,
     callee: Closure,
     args: list[Value],
-    instance: Instance,
+    outside: list[Any],
     name: str,
     called: str,
 ) -> Work:
-    """Return the Relax function of a loop, with its helpers added to the module."""
-    to = functions._conversion
+    """Return the private function of a loop, its helpers added to the module."""
+    to = functions.conversion
     declared = [param.type for param in loop.function.params if is_data(param.type)]
     state = tuple(leaf for ty in declared for _, leaf in leaves(ty, ""))
     told = (ast.TensorType((), "bool"), *state)
+    keeps = functions.keeps_sizes(callee, args)
     steps = _Steps(to, loop)
-    made, _ = yield functions.build(callee, args, instance.captures, steps.convert, told, called)
-    variable = to.builder.add_func(made, f"{name}_step")
+    made, _ = yield functions.build(callee, args, outside, steps.convert, told, called)
+    if keeps and not steps.keeps_sizes:
+        functions.resizing.add(loop.function)
+        steps = _Steps(to, loop)
+        made, _ = yield functions.build(callee, args, outside, steps.convert, told, called)
+    step = made
+    variable = to.builder.add_func(step, f"{name}_step")
     for _ in range(DOUBLINGS):
-        params, _, _ = functions.parameters(loop.function, args, instance.captures)
+        params, _, _ = functions.parameters(callee, args, outside)
         to.builder.begin_scope(params)
         to.begin()
         go, *now = to.unpacked(to.emit(relax.Call(variable, params)), told)
@@ -152,14 +159,19 @@ def make_loop(
             parts.append(part)
         twice = flat(to.unpacked(to.emit(relax.If(go, *parts)), told))
         variable = to.builder.add_func(functions.finish(params, twice), f"{name}_advance")
-    made, _ = yield functions.build(callee, args, instance.captures, to.scope, instance.result, called)
+    instance = functions.stub(
+        callee, args, outside, name, called, lambda params: steps.result_types(list(step.params), params)
+    )
+    made, _ = yield functions.build(callee, args, outside, to.scope, instance.result, called)
     end = to.builder.add_func(made, f"{name}_end")
-    params, _, _ = functions.parameters(loop.function, args, instance.captures)
+    params, _, _ = functions.parameters(callee, args, outside)
     to.builder.begin_scope(params)
     to.begin()
     _, *last = to.unpacked(to.emit(relax.Call(variable, params)), told)
     result = to.unpacked(to.emit(relax.Call(end, [*last, *params[len(state) :]])), instance.result)
-    return functions.finish(params, functions.as_told(flat(result), instance.result))
+    made = functions.finish(params, functions.as_told(flat(result), instance.result))
+    to.builder.update_func(instance.variable, made)
+    return instance
 
 
 class _Steps:
@@ -168,6 +180,34 @@ class _Steps:
     def __init__(self, conversion: Conversion, loop: Loop):
         self._conversion = conversion
         self._loop = loop
+        self._results: list[list[Any]] = []
+        self.keeps_sizes = True
+        """Whether the next arguments have the sizes of these, as far as was seen."""
+
+    def result_types(self, own: list[Any], params: list[Any]) -> list[Any] | None:
+        """Return the types of the loop's results over other parameters; None where they are not known.
+
+        ``own`` are the parameters of the step, ``params`` those to write them over.
+        """
+        if not self.keeps_sizes or not self._results:
+            return None
+        renamed: dict[Any, Any] = {}
+        for old, new in zip(own, params):
+            renamed.update(zip(dims_of(old), dims_of(new)))
+        made = []
+        for ty in self._results[0]:
+            if not isinstance(ty, relax.TensorType) or not isinstance(ty.shape, relax.ShapeExpr):
+                return None
+            dims = [dim if isinstance(dim, tirx.IntImm) else renamed.get(dim) for dim in ty.shape.values]
+            if any(dim is None for dim in dims):
+                return None
+            made.append(relax.TensorType(dims, str(ty.dtype)))
+        alike = all(
+            _same_sizes(one, other)
+            for types in self._results[1:]
+            for one, other in zip(types, self._results[0])
+        )
+        return made if alike else None
 
     def convert(self, frame: Frame) -> Work:
         """Return whether to go on, and the next arguments' tensors."""
@@ -179,10 +219,33 @@ class _Steps:
         if node in loop.path and isinstance(node, ast.If):
             return (yield to.branch(node, frame, self.convert))
         given = node.args if isinstance(node, ast.Call) and node in loop.calls else None
+        if given is None:
+            ends = flat(to.read(node, frame, node.place))
+            self._results.append([getattr(leaf, "ty", None) for leaf in ends])
         values = []
         for index, param in enumerate(loop.function.params):
             if is_data(param.type):
                 value = to.read(given[index] if given is not None else param, frame, node.place)
                 to.declared(param.type, value, node.place, f"argument %{param.name}")
                 values.append(value)
+                now = flat(to.read(param, frame, node.place))
+                self.keeps_sizes &= all(_same_sizes(a.ty, b.ty) for a, b in zip(flat(value), now))
         return to.emit.const(given is not None, "bool"), *flat(tuple(values))
+
+
+def dims_of(value: Value) -> list[Any]:
+    """Return the dims of a tensor, none where they are not known."""
+    ty = value.ty
+    known = isinstance(ty, relax.TensorType) and isinstance(ty.shape, relax.ShapeExpr)
+    return list(ty.shape.values) if known else []
+
+
+def _same_sizes(one, other) -> bool:
+    """Say whether two tensors' types have the same shape for certain."""
+    if not all(
+        isinstance(ty, relax.TensorType) and isinstance(ty.shape, relax.ShapeExpr) for ty in (one, other)
+    ):
+        return False
+    left, right = list(one.shape.values), list(other.shape.values)
+    analyzer = tvm.sym.Analyzer()
+    return len(left) == len(right) and all(map(analyzer.can_prove_equal, left, right))

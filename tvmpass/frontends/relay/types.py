@@ -65,6 +65,13 @@ def is_data(ty: Type | None) -> bool:
     return isinstance(ty, TensorType)
 
 
+def has_open_dims(ty: Type | None) -> bool:
+    """Say whether a declared type leaves a dim of a tensor open."""
+    if isinstance(ty, TupleType):
+        return any(has_open_dims(item) for item in ty.fields)
+    return isinstance(ty, TensorType) and None in ty.shape
+
+
 def structured(ty: Type | None, items: Callable[[], Value]) -> Value:
     """Return values, taken one after the other, in the tuples of ``ty``."""
     if isinstance(ty, TupleType):
