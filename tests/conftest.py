@@ -14,6 +14,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 # These compile many kernels, or start many processes: `make check` leaves them out.
 SLOW = {
     "cli/test_build_run.py",
+    "cli/test_relay.py",
     "cli/test_train.py",
     "cli/test_tune.py",
     "compile/test_artifact.py",

@@ -123,7 +123,6 @@ def test_the_example_runs(tmp_path):
     assert "fold-batch-norm-into-conv: applied 1 of 1" in done.stdout
 
 
-@pytest.mark.slow
 def test_tune(folder, tmp_path):
     words = ["net.relay", "--params", "net.npz", "--shape", "x:64,8", "--trials", "4", "--threads", "1"]
     done = command(folder, "tune", *words, "--logs", str(tmp_path / "logs"), "--json", "-")
