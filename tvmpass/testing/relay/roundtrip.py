@@ -10,9 +10,7 @@ import numpy as np
 import tvm
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis.strategies import SearchStrategy
-from tvm import relax
 
-from tvmpass.compile.branches import outline_branches
 from tvmpass.compile.build import build
 from tvmpass.compile.context import PassContext
 from tvmpass.frontends.relay import ast
@@ -28,8 +26,10 @@ from .programs import Program
 RELATIVE = 2e-5
 """Float results may differ by this much of the largest value of the output."""
 
-PLAIN = "plain"
-"""The level that stands for TVM's own default build of the converted module."""
+MOST = "most"
+"""The level that stands for level 3 with every legal fusion, and channels last."""
+
+_MOST = {"tvmpass.fusion": "always", "tvmpass.layout": "NHWC"}
 
 
 @dataclass(frozen=True)
@@ -108,22 +108,12 @@ def outcome(program: Program, module: ast.Module, level: int | str, start: int) 
 
 
 def execute(module: tvm.IRModule, inputs: Sequence[np.ndarray], level: int | str) -> list[np.ndarray]:
-    """Build a converted module at a level (or `PLAIN`), run it on the tensors of its inputs."""
-    if level == PLAIN:
-        target = tvm.target.Target({"kind": "llvm"})
-        built = tvm.compile(outline_branches(module), target=target, relax_pipeline="default")
-        result = relax.VirtualMachine(built, tvm.cpu())["main"](*map(tvm.runtime.tensor, inputs))
-        return [np.asarray(tensor.numpy()) for tensor in _tensors(result)]
+    """Build a converted module at a level (or `MOST`), run it on the tensors of its inputs."""
     names = [param.name for param in module["main"].params]
-    with PassContext(opt_level=level):
+    config = _MOST if level == MOST else {}
+    with PassContext(opt_level=3 if level == MOST else level, config=config):
         library = build(module, target="llvm")
     return list(library.run(dict(zip(names, inputs))))
-
-
-def _tensors(value: Any) -> list[Any]:
-    if isinstance(value, tvm.runtime.Tensor):
-        return [value]
-    return [tensor for item in value for tensor in _tensors(item)]
 
 
 def leaves(value: Any) -> list[np.ndarray]:
