@@ -68,8 +68,10 @@ def _chunk(bench: Bench, name: str) -> dict:
 
 def golden(shared: str) -> dict:
     """Interpret and print every golden case; return the operators that are proven so."""
+    from tvmpass.frontends.relay.json_reader import read_json
     from tvmpass.frontends.relay.parser import parse
     from tvmpass.testing.relay.interpreter import OPERATORS
+    from tvmpass.testing.relay.json_writer import write_json
     from tvmpass.testing.relay.printer import print_module
 
     cases = Path(shared) / "relay_cases"
@@ -91,6 +93,13 @@ def golden(shared: str) -> dict:
         exact += printed == text
         if _program(print_module(module)) != _program(text):
             bad.append(f"{name}: printed otherwise than Relay prints it")
+        if print_module(read_json(write_json(module), name)) != print_module(module):
+            bad.append(f"{name}: read otherwise from JSON than from text")
+    saved = sorted((cases / "json").glob("*.json"))
+    for path in saved:
+        module = read_json(path.read_text(), path.name)
+        if not _nodes(write_json(module)) <= _nodes(path.read_text()):
+            bad.append(f"{path.name}: written with nodes that Relay's JSON does not have")
     nets = sorted((Path(shared) / "relay_nets").glob("*.relay"))
     for path in nets:
         text = path.read_text()
@@ -100,6 +109,7 @@ def golden(shared: str) -> dict:
         "cases": len(index),
         "not_interpreted": foreign,
         "nets": len(nets),
+        "json": len(saved),
         "texts_equal_with_types_and_metadata": exact,
         "proven": sorted(proven),
     }
@@ -128,6 +138,11 @@ def _equal(found: np.ndarray, wanted: np.ndarray) -> bool:
     if wanted.dtype.kind != "f":
         return np.array_equal(found, wanted)
     return np.allclose(found, wanted, rtol=TOLERANCE, atol=TOLERANCE, equal_nan=True)
+
+
+def _nodes(text: str) -> set[tuple[str, ...]]:
+    """Return the forms of a JSON program's nodes: type keys with the names of their fields."""
+    return {(node["type_key"], *sorted(node.get("attrs", ()))) for node in json.loads(text)["nodes"]}
 
 
 def _program(text: str) -> str:
