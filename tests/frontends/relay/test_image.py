@@ -374,3 +374,33 @@ def test_a_region_matters_only_where_images_are_cropped():
         for roi in ("", ", roi=[0f, 0.5f, 0f]")
     )
     assert np.array_equal(plain[0], given[0])
+
+
+@pytest.mark.parametrize("padding", ["zeros", "border", "reflection"])
+def test_bicubic_grid_sample_of_a_row(padding):
+    x = image(1, 1, 1, 6)
+    places = np.linspace(-1.9, 1.9, 9)
+    grid = np.stack([places, np.full(9, 0.0)])[None, :, None].astype("float32")
+    stated = attributes(method="bicubic", padding_mode=padding, align_corners=False)
+    made = run_ops(f"image.grid_sample(%x, %g{stated})", {"x": x, "g": grid})[0]
+    expected = []
+    for place in grid[0, 0, 0]:
+        at = (float(place) + 1) * 6 / 2 - 0.5
+        low, total = math.floor(at), 0.0
+        for tap in range(low - 1, low + 3):
+            d = abs(at - tap)
+            near, far = 1.25 * d**3 - 2.25 * d**2 + 1, -0.75 * (d**3 - 5 * d**2 + 8 * d - 4)
+            read = int(min(max(reflected(tap, 6, False), 0), 5)) if padding == "reflection" else tap
+            read = min(max(read, 0), 5) if padding == "border" else read
+            total += (near if d <= 1 else far) * pixel(x[0, 0, 0], (read,))
+        expected.append(total)
+    np.testing.assert_allclose(made[0, 0, 0], expected, rtol=0, atol=1e-5)
+
+
+def test_grid_sample_of_an_unknown_size():
+    x, grid = image(2, 1, 4, 5), np.random.default_rng(1).uniform(-1.2, 1.2, (2, 2, 3, 3)).astype("float32")
+    text = """def @main(%x: Tensor[(2, 1, ?, ?), float32], %g: Tensor[(2, 2, 3, 3), float32]) {
+      image.grid_sample(%x, %g, padding_mode="reflection")
+    }"""
+    expected = sampled(x, grid, "bilinear", "reflection", True)
+    np.testing.assert_allclose(run(text, x, grid)[0], expected, rtol=0, atol=1e-5)

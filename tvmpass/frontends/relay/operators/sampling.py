@@ -5,6 +5,7 @@ from __future__ import annotations
 from tvm import relax, te, tirx, topi
 
 from ..table import CannotConvert, Table
+from . import grid_kernel
 from .facts import as_shape, dtype_of, is_float, is_integer, rank_of, shape_of
 from .layouts import packed, padding_of, per_axis, unpacked
 from .shapes import cast, is_empty, require_same, wide_indices
@@ -33,10 +34,17 @@ def grid_sample(emit, attrs, x, grid):
         return op.zeros(as_shape(shape), dtype_of(x))
     align = bool(attrs.align_corners)
 
-    def kernel(data, places):
-        return topi.image.grid_sample(data, places, method, layout, padding, align)
+    if padding == "reflection" and align and any(extent == 1 for extent in shape_of(x)[2:]):
+        raise CannotConvert("an axis of one element has no ends to reflect at: Relay divides by 0")
 
-    return emit.te(kernel, x, grid, name="grid_sample")
+    def places(points, image):
+        return grid_kernel.taps(points, image.shape[2:], method, padding, align)
+
+    def read(data, *parts):
+        return grid_kernel.samples(data, list(parts), method)
+
+    parts = emit.te(places, grid, x, name="grid_places")
+    return emit.te(read, x, *(parts if isinstance(parts, tuple) else (parts,)), name="grid_sample")
 
 
 @TABLE.operator("image.affine_grid")
