@@ -41,6 +41,11 @@ def _order(layout: str, wanted: str) -> list[int]:
     return [layout.index(letter) for letter in wanted]
 
 
+def _last(index) -> tuple:
+    """Return an index of the last axes of an array."""
+    return (Ellipsis, *index)
+
+
 def sides(padding, rank: int) -> list[tuple[int, int]]:
     """Return (before, after) per spatial axis for the forms of ``padding``."""
     padding = list(padding)
@@ -77,7 +82,7 @@ def convolve(attrs: Attributes, x, weight, rank: int, dtype=None):
             slice(a * d, a * d + (n - 1) * s + 1, s)
             for a, d, s, n in zip(at, attrs.dilation, attrs.strides, size)
         )
-        part = np.einsum("ngi...,goi->ngo...", x[(..., *window)], weight[(..., *at)])
+        part = np.einsum("ngi...,goi->ngo...", x[_last(window)], weight[_last(at)])
         result += part.reshape(result.shape)
     back = np.argsort(data_order)
     return result.transpose(back)
@@ -103,11 +108,11 @@ def conv2d_transpose(attrs: Attributes, x, weight):
             slice(a * d, a * d + (n - 1) * s + 1, s)
             for a, d, s, n in zip(at, attrs.dilation, attrs.strides, x.shape[2:])
         )
-        result[(..., *window)] += np.einsum("ni...,io->no...", x, weight[(..., *at)])
+        result[_last(window)] += np.einsum("ni...,io->no...", x, weight[_last(at)])
     # Padding cuts the result; a negative one widens it.
     result = np.pad(result, [(0, 0), (0, 0), *((max(0, -low), max(0, -high)) for low, high in pads)])
     kept = [slice(max(0, low), n - max(0, high)) for (low, high), n in zip(pads, result.shape[2:])]
-    return result[(..., *kept)]
+    return result[_last(kept)]
 
 
 # -- pools
@@ -135,7 +140,7 @@ def _pool(attrs: Attributes, x, rank: int, average: bool):
             slice(a * d, a * d + (n - 1) * s + 1, s)
             for a, d, s, n in zip(at, attrs.dilation, attrs.strides, sizes)
         )
-        parts.append(padded[(..., *window)])
+        parts.append(padded[_last(window)])
         counts.append(counted[window])
     if average:
         result = np.sum(parts, axis=0, dtype=x.dtype) / np.maximum(np.sum(counts, axis=0), 1)
@@ -168,7 +173,7 @@ def _adaptive(attrs: Attributes, x, function):
     result = np.empty((*x.shape[:2], *wanted), x.dtype)
     for at in itertools.product(*map(range, wanted)):
         bounds = [slice(a * n // m, -(-(a + 1) * n // m)) for a, n, m in zip(at, x.shape[2:], wanted)]
-        result[(..., *at)] = function(x[(..., *bounds)], axis=(2, 3))
+        result[_last(at)] = function(x[_last(bounds)], axis=(2, 3))
     return result.transpose(np.argsort(order))
 
 
@@ -273,8 +278,8 @@ def pad(attrs: Attributes, x, value):
 
 @operator("nn.mirror_pad")
 def mirror_pad(attrs: Attributes, x):
-    mode = {"SYMMETRIC": "symmetric", "REFLECT": "reflect"}[attrs.mode]
-    return np.pad(x, [tuple(pair) for pair in attrs.pad_width], mode=mode)
+    widths = [tuple(pair) for pair in attrs.pad_width]
+    return np.pad(x, widths, mode="reflect" if attrs.mode == "REFLECT" else "symmetric")
 
 
 # -- images

@@ -35,6 +35,8 @@ INPUTS = (*["float32"] * 5, *["int32"] * 2, "int8", "float16", "bool", "int64", 
 LOOPED = Range(-8, 8, INEXACT)
 """The state of a loop: many values are in this range."""
 
+ATTRIBUTES: tuple[dict[str, Any], ...] = ({}, {}, {"Primitive": 1}, {"Composite": "test.block"})
+
 DEEPEST = 3
 TRIES = 6
 MOST_RESULTS = 6
@@ -250,7 +252,7 @@ def _closure(b: Builder, depth: int) -> None:
     arguments = _some(b)
     if not arguments:
         return
-    attrs = b.pick([{}, {}, {"Primitive": 1}, {"Composite": "test.block"}])
+    attrs: dict[str, Any] = b.pick(ATTRIBUTES)
     captured = [] if attrs else b.visible()
     function = _function(b, depth, arguments, captured, attrs)
     if b.chance():
@@ -273,7 +275,7 @@ def _function(
         return b.scope.made[-1] if b.scope.made and b.scope.made[-1].result is None else _made(b)
 
     body, value = _block(b, depth + 1, [*captured, *params], result)
-    node = ast.Function([param.node for param in params], body, value.type, attrs)  # type: ignore[misc]
+    node = ast.Function([param.node for param in params], body, value.type, dict(attrs))  # type: ignore[misc]
     kind = ast.FunctionType(tuple(param.type for param in params), value.type)
     b.types[node] = kind
     return Value(node, kind, params=tuple(params), result=value)

@@ -97,10 +97,10 @@ def leaky(b: Builder, x: Value) -> Value | None:
         alpha = b.filled([x.shape[1]], x.dtype)
         span = product(x.range, GRID).joined(x.range).joined(Range(0, 0))
         return b.call("nn.prelu", [x, alpha], span)
-    alpha = b.pick([0.25, 0.1])
-    bits = x.range.bits + 2 if x.range.exact and alpha == 0.25 else INEXACT
+    slope = b.pick([0.25, 0.1])
+    bits = x.range.bits + 2 if x.range.exact and slope == 0.25 else INEXACT
     span = Range(min(x.range.low, 0), max(x.range.high, 0), bits)
-    return b.call("nn.leaky_relu", [x], span, {"alpha": alpha})
+    return b.call("nn.leaky_relu", [x], span, {"alpha": slope})
 
 
 def dropout(b: Builder, x: Value) -> Value | None:
@@ -271,8 +271,10 @@ def created(b: Builder, x: Value) -> Value | None:
         value = b.scalar(b.pick([2.5, 0.5]), "float32")
         return b.call(kind, [value], value.range, {"shape": shape})
     if kind == "full_like":
-        value = b.scalar(b.pick([7, 1]), x.dtype) if x.dtype in ("float32", "int32") else None
-        return b.call(kind, [x, value], value.range) if value is not None else None
+        if x.dtype not in ("float32", "int32"):
+            return None
+        value = b.scalar(b.pick([7, 1]), x.dtype)
+        return b.call(kind, [x, value], value.range)
     if kind == "shape_of":
         return b.call(kind, [x], Range(0, 600), {"dtype": "int32"}) if x.shape else None
     start, count, step = b.number(0, 3), b.number(1, 5), b.number(1, 3)
@@ -291,7 +293,7 @@ def one_hot(b: Builder, x: Value) -> Value | None:
         return None
     dtype = b.pick(["float32", "int32"])
     on, off = (b.scalar(b.pick([1, 2]), dtype), b.scalar(b.pick([0, -1]), dtype))
-    attrs = {"depth": b.number(1, 5), "dtype": dtype}
+    attrs: dict = {"depth": b.number(1, 5), "dtype": dtype}
     if b.chance():
         attrs["axis"] = b.number(0, len(x.shape))
     return b.call("one_hot", [x, on, off], Range(-1, 2), attrs)

@@ -43,7 +43,7 @@ def dims_changed(b: Builder, x: Value) -> Value | None:
     rank = len(x.shape)
     ones = [axis for axis, size in enumerate(x.shape) if size == 1]
     if ones and b.chance():
-        attrs = {"axis": [b.pick(ones)]} if b.chance(4) is False else {}
+        attrs: dict = {"axis": [b.pick(ones)]} if b.chance(4) is False else {}
         return b.call("squeeze", [x], x.range, attrs)
     attrs = {"axis": b.pick([0, -1, *range(1, rank + 1)])}
     if b.chance(3) and attrs["axis"] >= 0:
@@ -59,7 +59,7 @@ def repeated(b: Builder, x: Value) -> Value | None:
     if name == "tile":
         reps = [b.number(1, 2) for _ in range(b.number(1, rank + 1))]
         return b.call(name, [x], x.range, {"reps": reps})
-    attrs = {"axis": b.number(0, rank - 1)}
+    attrs: dict = {"axis": b.number(0, rank - 1)}
     if name == "repeat":
         attrs = {"repeats": 2, "axis": b.number(-1, rank - 1)}
     return b.call(name, [x], x.range, attrs)
@@ -86,7 +86,7 @@ def sliced(b: Builder, x: Value) -> Value | None:
     if b.chance(4):
         smaller = [b.number(1, min(2, dim)) for dim in x.shape]
         like = b.call("zeros", [], Range(0, 0), {"shape": smaller, "dtype": "float32"})
-        attrs = {"axes": sorted({0, axis})} if b.chance() else {}
+        attrs: dict = {"axes": sorted({0, axis})} if b.chance() else {}
         return b.call("slice_like", [x, like], x.range, attrs) if like is not None else None
     attrs = {"begin": [b.number(0, size - 2)], "end": [size], "strides": [b.number(1, 2)], "axes": [axis]}
     if b.chance(3):
@@ -111,7 +111,7 @@ def joined(b: Builder, x: Value) -> Value | None:
         span = span.joined(other.range)
     rank = len(x.shape)
     name = b.pick(["concatenate", "stack"]) if rank else "stack"
-    attrs = {"axis": b.pick([0, -1, *range(rank)])}
+    attrs: dict = {"axis": b.pick([0, -1, *range(rank)])}
     return b.call(name, [b.tuple([x, *others])], span, attrs)
 
 
@@ -123,8 +123,8 @@ def split(b: Builder, x: Value) -> Value | None:
     size = x.shape[axis]
     divisors = [n for n in range(2, size + 1) if size % n == 0]
     if b.chance():
-        at: int | list[int] = b.pick(divisors)
-        count = int(at)
+        count = b.pick(divisors)
+        at: int | list[int] = count
     else:
         at = sorted({b.number(1, size - 1) for _ in range(b.number(1, 2))})
         count = len(at) + 1
@@ -161,7 +161,7 @@ def masked(b: Builder, x: Value) -> Value | None:
     if len(x.shape) < 2 or not x.is_float:
         return None
     lengths = b.filled([x.shape[1]], "int32", Range(0, x.shape[0]))
-    attrs = {"mask_value": -1.0} if b.chance() else {}
+    attrs: dict = {"mask_value": -1.0} if b.chance() else {}
     return b.call("sequence_mask", [x, lengths], x.range.joined(Range(-1, 0)), attrs)
 
 

@@ -37,7 +37,7 @@ def dense(b: Builder, x: Value) -> Value | None:
         left, right = b.chance(), b.chance()
         inner = data.shape[0] if left else columns
         weight = b.filled([rows, inner] if right else [inner, rows], "float32", FEW)
-        attrs = {"units": None}
+        attrs: dict = {"units": None}
         attrs |= {"transpose_a": True} if left else {}
         attrs |= {"transpose_b": True} if right else {}
         return b.call("nn.matmul", [data, weight], _sums(data.range, FEW, inner), attrs)
@@ -62,7 +62,7 @@ def batch_matmul(b: Builder, x: Value) -> Value | None:
 
 def _biased(b: Builder, x: Value, axis: int) -> Value | None:
     bias = b.filled([x.shape[axis]], x.dtype)
-    attrs = {} if axis == 1 else {"axis": axis}
+    attrs: dict = {} if axis == 1 else {"axis": axis}
     return b.call("nn.bias_add", [x, bias], total(x.range, GRID), attrs)
 
 
@@ -126,14 +126,14 @@ def pooled(b: Builder, x: Value) -> Value | None:
     spatial = data.shape[1:3] if layout else data.shape[2:]
     if rank == 2 and b.chance(3):
         name = f"nn.{b.pick(['global', 'adaptive'])}_{b.pick(['avg', 'max'])}_pool2d"
-        attrs: dict = {"output_size": [b.number(1, 3), b.number(1, 3)]} if "adaptive" in name else {}
-        attrs |= {"layout": layout} if layout else {}
-        return b.call(name, [data], data.range if "max" in name else data.range.inexact(), attrs)
+        sizes: dict = {"output_size": [b.number(1, 3), b.number(1, 3)]} if "adaptive" in name else {}
+        sizes |= {"layout": layout} if layout else {}
+        return b.call(name, [data], data.range if "max" in name else data.range.inexact(), sizes)
     window = [min(b.pick([2, 3]), size) for size in spatial]
     average = rank != 2 and b.chance()
     pads = [int(size > 1) * b.number(0, 1) for size in window * 2]
     step = b.pick([1, 2])
-    attrs = {"pool_size": window, "padding": pads} | ({"strides": [2] * rank} if step == 2 else {})
+    attrs: dict = {"pool_size": window, "padding": pads} | ({"strides": [2] * rank} if step == 2 else {})
     attrs |= {"layout": layout} if layout else {}
     if not average and b.chance(4) and all(2 * (k - 1) < n for k, n in zip(window, spatial)):
         attrs |= {"dilation": [2] * rank, "padding": [0] * (2 * rank)}
@@ -185,7 +185,9 @@ def softmax(b: Builder, x: Value) -> Value | None:
     if not x.is_float or not x.shape or x.dtype != "float32":
         return None
     name = b.pick(["nn.softmax", "nn.log_softmax", "nn.fast_softmax"])
-    attrs = {"axis": b.number(-len(x.shape), len(x.shape) - 1)} if b.chance() and name == "nn.softmax" else {}
+    attrs: dict = (
+        {"axis": b.number(-len(x.shape), len(x.shape) - 1)} if b.chance() and name == "nn.softmax" else {}
+    )
     low = -x.range.high + x.range.low - math.log(max(math.prod(x.shape), 1)) if "log" in name else 0
     return b.call(name, [x], Range(low, 0 if "log" in name else 1, INEXACT), attrs)
 

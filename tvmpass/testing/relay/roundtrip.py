@@ -110,8 +110,8 @@ def outcome(program: Program, module: ast.Module, level: int | str, start: int) 
 def execute(module: tvm.IRModule, inputs: Sequence[np.ndarray], level: int | str) -> list[np.ndarray]:
     """Build a converted module at a level (or `MOST`), run it on the tensors of its inputs."""
     names = [param.name for param in module["main"].params]
-    config = _MOST if level == MOST else {}
-    with PassContext(opt_level=3 if level == MOST else level, config=config):
+    number, config = (3, _MOST) if isinstance(level, str) else (level, {})
+    with PassContext(opt_level=number, config=config):
         library = build(module, target="llvm")
     return list(library.run(dict(zip(names, inputs))))
 
