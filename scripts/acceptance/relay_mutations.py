@@ -32,7 +32,7 @@ INTERPRETING = 5
 """For the interpreter: a program that calls itself forever takes longer."""
 MEMORY = 6 << 30
 """Address space of a process beyond what it has after its imports."""
-LONGEST_LINE = 700
+LONGEST_LINE = 4200
 ELEMENTS = 1 << 20
 """Programs with larger tensors are converted, not run."""
 TOLERANCE, HALF_TOLERANCE = 1e-4, 1e-2

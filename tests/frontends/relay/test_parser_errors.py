@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from tvmpass.frontends.relay.errors import RelayError
+from tvmpass.frontends.relay.errors import RelayError, bounded
 from tvmpass.frontends.relay.parse_stream import MAX_DEPTH
 from tvmpass.frontends.relay.parser import parse
 
@@ -212,3 +212,10 @@ def test_dotted_names_take_linear_time():
     assert "longer than" in str(refusal(f"def @main(%{dotted}: float32) {{ 1 }}"))
     text = "def @main(%a.b: float32) { (" + ", ".join(["%" + dotted] * 3) + ") }"
     assert "expected an operator after %a.b" in str(refusal(text))
+
+
+def test_messages_are_cut_in_words_not_in_what_they_list():
+    listed = "; ".join(f"operator number.{i} in line {i}" for i in range(80))
+    assert bounded(listed) == listed
+    assert len(bounded("a" * 10_000 + " b " + "c, " * 10_000)) <= 4000
+    assert bounded("a" * 200) == "a" * 100 + "..."

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import re
+
 from tvmpass.core.errors import TvmpassError
 
 _WIDTH = 120
-_LONGEST = 500
+_LONGEST = 4000
+"""Characters of a line: enough to list everything that a program uses and cannot be converted."""
+
+_LONG_WORD = re.compile(r"(\S{100})\S{4,}")
 
 
 class RelayError(TvmpassError):
@@ -32,9 +37,10 @@ def located(where: str, source: str | None, line: int, column: int, message: str
 
 
 def bounded(message: str) -> str:
-    """Return a message with its lines cut: names and types can be endless."""
-    cut = (line if len(line) <= _LONGEST else line[: _LONGEST - 3] + "..." for line in message.split("\n"))
-    return "\n".join(cut)
+    """Return a message with words and lines cut: names and types can be endless."""
+    message = _LONG_WORD.sub(r"\1...", message)
+    lines = (line if len(line) <= _LONGEST else line[: _LONGEST - 3] + "..." for line in message.split("\n"))
+    return "\n".join(lines)
 
 
 def excerpt(source: str, line: int, column: int) -> str:
