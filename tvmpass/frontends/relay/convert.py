@@ -272,7 +272,10 @@ class Conversion:
         if str(ty.dtype) not in DTYPES:
             raise CannotConvert(f"dtype {ty.dtype} has no Relax form")
         if isinstance(ty.shape, relax.ShapeExpr):
-            if too_large(int(dim) for dim in ty.shape.values if isinstance(dim, tirx.IntImm)):
+            sizes = [int(dim) for dim in ty.shape.values if isinstance(dim, tirx.IntImm)]
+            if any(size < 0 for size in sizes):
+                raise CannotConvert(f"its result, {text_of(value)}, has a negative size")
+            if too_large(sizes):
                 raise CannotConvert(f"its result, {text_of(value)}, has more elements than any memory holds")
             return value
         met = {symbol for arg in flat(tuple(args)) for symbol in symbols(arg.ty)}

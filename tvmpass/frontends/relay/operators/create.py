@@ -27,6 +27,9 @@ TABLE = Table()
 
 # A range up to this length is a constant, a longer one is computed.
 _CONSTANT_RANGE = 1 << 16
+# TVM makes ranges of known length ahead of time, in memory.
+_LONGEST_RANGE = 1 << 30
+_FAR = (1 << 31) - 1
 
 
 def stated_shape(emit, attrs, name: str, operands: tuple) -> list[Dim]:
@@ -94,6 +97,8 @@ def arange(emit, attrs, start, stop, step):
     count = math.ceil((float(end) - float(first)) / float(stride))
     if count <= 0:
         raise CannotConvert("it is empty")
+    if count > _LONGEST_RANGE:
+        raise CannotConvert(f"a range of {count} steps is too long")
     if count <= _CONSTANT_RANGE:
         return emit.const(first + stride * np.arange(count).astype(dtype), dtype)
     steps = cast(emit, emit(relax.op.arange(0, count, 1, "int64")), dtype)
@@ -184,7 +189,8 @@ def trilu(emit, attrs, x, k):
     known = emit.array(k)
     if known is not None:
         function: Callable = relax.op.triu if attrs.upper else relax.op.tril
-        return function(x, int(np.asarray(known).item()))
+        # A diagonal past the corners is as good as the corner's neighbour; TVM's has 32 bits.
+        return function(x, min(max(int(np.asarray(known).item()), -_FAR), _FAR))
     sizes = shape_of(x)[-2:]
     if not all(isinstance(size, int) for size in sizes):
         raise CannotConvert("neither its sizes nor its diagonal are known")

@@ -119,7 +119,7 @@ def _pair(emit, a, a_labels: str, b, b_labels: str, kept: set[str], sizes: dict[
             tensor = emit(relax.op.broadcast_to(tensor, as_shape(common)))
         matrix = [product([sizes[c] for c in group]) for group in groups[1:]]
         shape = [*(sizes[c] for c in batch), *matrix]
-        return tensor if len(order) == len(batch) + 2 else reshaped(emit, tensor, shape)
+        return tensor if all(len(group) == 1 for group in groups[1:]) else reshaped(emit, tensor, shape)
 
     dtype = dtype_of(a)
     if not inner:

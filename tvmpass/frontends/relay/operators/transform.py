@@ -30,6 +30,11 @@ from .shapes import (
 op = relax.op
 _OWN = Table()
 
+# Beyond these a program is damaged, and would take all memory before a size is looked at.
+_MOST_AXES = 100
+_MOST_PARTS = 10_000
+_MOST_REPEATS = (1 << 31) - 1
+
 
 def new_shape(old: Sequence[Dim], asked: Sequence[int], allow_zero: bool) -> list[Dim]:
     """Return the shape that Relay's special sizes ask for.
@@ -183,6 +188,8 @@ def expand_dims(emit, attrs, x):
     axis = _new_axis(int(attrs.axis), rank)
     if count < 0:
         raise CannotConvert(f"num_newaxis is {count}")
+    if count > _MOST_AXES:
+        raise CannotConvert(f"num_newaxis is {count}, more than {_MOST_AXES}")
     return reshaped_by(emit, x, op.expand_dims, list(range(axis, axis + count)))
 
 
@@ -272,6 +279,8 @@ def split(emit, attrs, x):
             raise CannotConvert(f"the places {list(asked)} do not rise from 0 to {length}")
     else:
         count = int(asked)
+        if count > _MOST_PARTS:
+            raise CannotConvert(f"{count} parts are more than {_MOST_PARTS}")
         if count < 1 or (isinstance(length, int) and length % count):
             raise CannotConvert(f"an axis of {length} is not split into {count} equal parts")
         part = length // count if isinstance(length, int) else tirx.floordiv(length, count)
@@ -318,6 +327,8 @@ def repeat(emit, attrs, x):
     axis = normal_axis(int(attrs.axis or 0), len(shape))
     if count < 1:
         raise CannotConvert(f"repeats is {count}")
+    if count > _MOST_REPEATS:
+        raise CannotConvert(f"repeats is {count}, more than {_MOST_REPEATS}")
     if count == 1 or is_empty(shape):
         shape[axis] = shape[axis] * count
         return x if count == 1 else emit(op.zeros(as_shape(shape), dtype_of(x)))
