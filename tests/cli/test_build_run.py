@@ -12,6 +12,10 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from tvmpass.cli.arrays import random_inputs
+from tvmpass.compile.artifact import InputInfo
+from tvmpass.core.errors import UsageError
+
 ROOT = Path(__file__).parents[2]
 WEIGHTS = np.random.default_rng(0).standard_normal((8, 6)).astype("float32")
 BIAS = np.arange(6, dtype="float32")
@@ -99,6 +103,14 @@ def test_run_draws_inputs_of_the_given_size_and_times(built, tvmpass):
     assert document["time"]["rounds"] >= 10
     x = np.random.default_rng(0).standard_normal((3, 8)).astype("float32")
     assert document["outputs"]["y/out"]["max"] == pytest.approx(float(expected(x).max()), rel=1e-5)
+
+
+def test_random_inputs_that_share_a_size_agree():
+    inputs = [InputInfo("a", ("n", 4), "float32"), InputInfo("b", ("n",), "int64")]
+    drawn = random_inputs(inputs, {"a": (3, 4), "b": (3,)}, seed=0)
+    assert [array.shape for array in drawn.values()] == [(3, 4), (3,)]
+    with pytest.raises(UsageError, match="--shape b: n is both 3 and 2"):
+        random_inputs(inputs, {"a": (3, 4), "b": (2,)}, seed=0)
 
 
 @pytest.mark.parametrize(

@@ -70,6 +70,7 @@ def test_a_rule_of_the_users_own_may_be_named():
         ({"config": {"tvmpass.fusionn": "auto"}}, "did you mean 'tvmpass.fusion'"),
         ({"config": {"relax.backend.use_cuda_grap": True}}, "did you mean 'relax.backend.use_cuda_graph'"),
         ({"config": {"tvmpass.context": 1}}, "unknown config key"),
+        ({"config": {"relay.FuseOps.max_depth": 10}}, "went with Relay: leave it out"),
         ({"opt_level": 4}, r"outside 0\.\.3"),
         ({"config": {"tvmpass.layout": "NCHW8c"}}, "not available yet"),
     ],

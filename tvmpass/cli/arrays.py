@@ -28,7 +28,8 @@ def random_inputs(inputs: Sequence[Any], shapes: Mapping[str, tuple], seed: int)
             raise UsageError(f"--shape {name}: expected {len(declared)} sizes, as in {show_shape(declared)}")
         for symbol, size in zip(declared, dims):
             if isinstance(symbol, str):
-                sizes[symbol] = size
+                if sizes.setdefault(symbol, size) != size:
+                    raise UsageError(f"--shape {name}: {symbol} is both {sizes[symbol]} and {size}")
             elif symbol != size:
                 raise UsageError(f"--shape {name}: the artifact was built for {show_shape(declared)}")
     generator = np.random.default_rng(seed)

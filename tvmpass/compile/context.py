@@ -106,8 +106,11 @@ def _is_customised(context, config: Mapping[str, Any]) -> bool:
 def _check_tvm_keys(config: Mapping[str, Any]) -> None:
     known = set(tvm.transform.PassContext.list_configs())
     for key in config:
-        if not key.startswith(CONFIG_PREFIX) and key not in known:
-            raise UsageError(f"unknown config key {key!r}{nearest(key, known | set(Options.keys()))}")
+        if key.startswith(CONFIG_PREFIX) or key in known:
+            continue
+        if key.startswith("relay."):
+            raise UsageError(f"config key {key!r} went with Relay: leave it out (docs/migration.md)")
+        raise UsageError(f"unknown config key {key!r}{nearest(key, known | set(Options.keys()))}")
 
 
 def _check_pass_names(names: Iterable[str]) -> None:

@@ -82,8 +82,10 @@ def test_parameters_that_do_not_fit():
         tvmpass.load(TEXT, params={"w": W.T})
     with pytest.raises(tvmpass.UsageError, match="'w'"):
         tvmpass.load(TEXT, params={"w": W.astype("float64")})
-    with pytest.raises(tvmpass.UsageError, match="none of the given parameters"):
+    with pytest.raises(tvmpass.UsageError, match=r"none of the given parameters \('weight'\)"):
         tvmpass.load(TEXT, params={"weight": W})
+    with pytest.raises(tvmpass.UsageError, match=r"none of the given parameters \('weight', \.\.\.\)"):
+        tvmpass.load(TEXT, params={"weight": W, "bias": W})
     with pytest.raises(tvmpass.UsageError, match="arrays by name"):
         tvmpass.load(TEXT, params=[W])
 

@@ -89,8 +89,9 @@ def _check_names(params, bound, shapes, open_names, names) -> None:
     known = ", ".join(names) or "none"
     if params and not bound:
         name = next(iter(params))
+        more = ", ..." if len(params) > 1 else ""
         raise UsageError(
-            f"none of the given parameters ({name!r}, ...) is a parameter of @main{nearest(name, names)}; "
+            f"none of the given parameters ({name!r}{more}) is a parameter of @main{nearest(name, names)}; "
             f"these are: {known}"
         )
     for name in shapes:
