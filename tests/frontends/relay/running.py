@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import numpy as np
+import pytest
 import tvm
 
 import tvmpass
 from tvmpass.frontends.relay.convert import convert
+from tvmpass.frontends.relay.errors import RelayError
 from tvmpass.frontends.relay.parser import parse
 
 HEADER = '#[version = "0.0.5"]\n'
@@ -46,6 +48,35 @@ def run_ops(body: str, arrays: Mapping[str, np.ndarray], level: int = 0) -> list
     """
     params = ", ".join(f"%{name}: {type_of(array)}" for name, array in arrays.items())
     return run(f"def @main({params}) {{\n{body}\n}}\n", *arrays.values(), level=level)
+
+
+def check(
+    body: str, arrays: Mapping[str, np.ndarray], *expected, rtol: float = 0.0, atol: float = 0.0
+) -> None:
+    """Assert that `run_ops` gives ``expected``: dtypes, shapes and values; integers exactly."""
+    same(run_ops(body, arrays), *expected, rtol=rtol, atol=atol)
+
+
+def same(made: Sequence[np.ndarray], *expected, rtol: float = 0, atol: float = 0) -> None:
+    """Assert that arrays are ``expected``: dtypes, shapes and values; integers exactly."""
+    assert len(made) == len(expected)
+    for one, other in zip(made, map(np.asarray, expected)):
+        assert (one.shape, one.dtype) == (other.shape, other.dtype)
+        if one.dtype.kind in "iub":
+            np.testing.assert_array_equal(one, other)
+        else:
+            np.testing.assert_allclose(one, other, rtol=rtol, atol=atol)
+
+
+def refused(body: str, arrays: Mapping[str, np.ndarray], words: str) -> None:
+    """Assert that `run_ops` raises a `RelayError` that says ``words``, a regular expression."""
+    with pytest.raises(RelayError, match=words):
+        run_ops(body, arrays)
+
+
+def floats(*shape: int) -> np.ndarray:
+    """Return float32 numbers that all differ, some of them negative."""
+    return np.arange(np.prod(shape, dtype=int), dtype="float32").reshape(shape) - 3
 
 
 def type_of(array: np.ndarray, dims: Sequence[int | str] | None = None) -> str:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
+import running
 from nn_reference import convolution, packed, transposed_convolution
-from running import converted, run_ops
+from running import converted
 
 from tvmpass.core.errors import TvmpassError
 
@@ -17,13 +20,7 @@ def normal(*shape):
     return RNG.normal(size=shape).astype("float32")
 
 
-def check(body, arrays, *expected, **tolerance):
-    got = run_ops(body, arrays)
-    assert len(got) == len(expected)
-    for one, other in zip(got, expected):
-        assert one.shape == other.shape
-        assert one.dtype == other.dtype
-        np.testing.assert_allclose(one, other, **(tolerance or TOLERANCE))
+check = partial(running.check, **TOLERANCE)
 
 
 def test_padding_may_be_one_number_one_per_axis_or_all():

@@ -4,16 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from running import run, run_ops
+from running import run, run_ops, same
 
 from tvmpass.frontends.relay.errors import RelayError
-
-
-def check(made: list[np.ndarray], *expected) -> None:
-    assert len(made) == len(expected)
-    for one, other in zip(made, map(np.asarray, expected)):
-        assert one.shape == other.shape and one.dtype == other.dtype
-        np.testing.assert_array_equal(one, other)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "int8", "uint8", "bool", "int64"])
@@ -22,7 +15,7 @@ def test_filled_tensors(dtype):
     body = f"""(zeros(shape=[2, 3], dtype="{dtype}"), ones(shape=[], dtype="{dtype}"),
       full(1, shape=[0, 3], dtype="{dtype}"), full(1.5f, shape=[2], dtype="int32"),
       zeros_like(%x), ones_like(%x), full_like(%x, 1))"""
-    check(
+    same(
         run_ops(body, {"x": x}),
         *(np.zeros((2, 3), dtype), np.ones((), dtype), np.zeros((0, 3), dtype), np.ones(2, "int32")),
         *(np.zeros_like(x), x, x),
@@ -30,7 +23,7 @@ def test_filled_tensors(dtype):
 
 
 def test_full_takes_the_dtype_of_its_value():
-    check(run("def @main() { full(2.5f16, shape=[2, 2]) }"), np.full((2, 2), 2.5, "float16"))
+    same(run("def @main() { full(2.5f16, shape=[2, 2]) }"), np.full((2, 2), 2.5, "float16"))
 
 
 def test_shapes_as_operands():
@@ -39,7 +32,7 @@ def test_shapes_as_operands():
        dyn.full(%v, %shape, shape=None, dtype="float32"), dyn.one_hot(%i, 1f, 0f, %depth, dtype="float32"))
     }"""
     params = {"shape": np.array([2, 3]), "depth": np.array(4)}
-    check(
+    same(
         run(text, np.array([1, 3], "int32"), np.array(7, "float32"), params=params),
         *(np.zeros((2, 3), "float32"), np.ones((2, 3), "int8"), np.full((2, 3), 7, "float32")),
         np.eye(4, dtype="float32")[[1, 3]],
@@ -48,7 +41,7 @@ def test_shapes_as_operands():
 
 def test_arange_rounds_each_step():
     tenth = np.float32(0.1)
-    check(
+    same(
         run("""def @main() {
           (arange(1, 11, 3, start=1, stop=11, step=3, dtype="int32"),
            arange(0f, 1f, 0.1f, start=0f, stop=1f, step=0.1f, dtype="float32"),
@@ -73,7 +66,7 @@ def test_sizes_computed_from_inputs():
       (dyn.full(2f, shape_of(%x, dtype="int64"), shape=None, dtype="float32"),
        dyn.zeros(%n, shape=None, dtype="int32"))
     }"""
-    check(
+    same(
         run(text, np.zeros((5, 3), "float32"), np.array([2, 4])),
         np.full((5, 3), 2, "float32"),
         np.zeros((2, 4), "int32"),
@@ -84,7 +77,7 @@ def test_one_hot():
     i = np.array([[0, 2], [-1, 5]], "int32")
     met = i[..., None] == np.arange(4)
     far = i.astype("int8")[..., None] == np.arange(200)
-    check(
+    same(
         run_ops(
             """(one_hot(%i, 2f, -1f, depth=4, dtype="float32"),
             one_hot(%i, 2, -1, depth=4, axis=0, dtype="int32"),
@@ -103,11 +96,11 @@ def test_one_hot():
 def test_meshgrid(indexing):
     a, b, c = (np.arange(size, dtype="float32") for size in (2, 3, 4))
     scalar = np.array(5, "float32")
-    check(
+    same(
         run_ops(f'meshgrid((%a, %b, %c), indexing="{indexing}")', {"a": a, "b": b, "c": c}),
         *np.meshgrid(a, b, c, indexing=indexing),
     )
-    check(
+    same(
         run_ops(f'meshgrid((%s, %b), indexing="{indexing}")', {"s": scalar, "b": b}),
         *np.meshgrid(scalar, b, indexing=indexing),
     )
@@ -115,12 +108,12 @@ def test_meshgrid(indexing):
 
 def test_meshgrid_of_nothing():
     a, b = np.zeros(0, "float32"), np.arange(3, dtype="float32")
-    check(run_ops("meshgrid((%a, %b))", {"a": a, "b": b}), *np.meshgrid(a, b, indexing="ij"))
+    same(run_ops("meshgrid((%a, %b))", {"a": a, "b": b}), *np.meshgrid(a, b, indexing="ij"))
 
 
 def test_shapes_as_values():
     x = np.zeros((3, 4), "float32")
-    check(
+    same(
         run_ops('(shape_of(%x, dtype="int64"), ndarray_size(%x, dtype="int32"))', {"x": x}),
         np.array([3, 4]),
         np.array(12, "int32"),
@@ -131,7 +124,7 @@ def test_shapes_as_values():
         }""",
         x,
     )
-    check(made, np.array([3, 4], "int32"), np.array(12), np.full_like(x, 2))
+    same(made, np.array([3, 4], "int32"), np.array(12), np.full_like(x, 2))
 
 
 @pytest.mark.parametrize("upper", [True, False])
@@ -139,7 +132,7 @@ def test_trilu(upper):
     x = np.arange(24, dtype="int8").reshape(2, 3, 4)
     cut = np.triu if upper else np.tril
     known = ", ".join(f"trilu(%x, {k}, upper={upper})" for k in (-2, 0, 3))
-    check(
+    same(
         run_ops(f"({known}, trilu(%x, %k, upper={upper}))", {"x": x, "k": np.array(1, "int32")}),
         *(cut(x, k) for k in (-2, 0, 3, 1)),
     )
@@ -151,7 +144,7 @@ def test_matrix_set_diag():
     one = x.copy()
     one[:, range(3), range(3)] = d
     bands = np.array([[0, 7, 8], [9, 9, 9], [4, 5, 0]], "float32")
-    check(
+    same(
         run_ops(
             """(matrix_set_diag(%x, %d, k1=0, k2=0), matrix_set_diag(%z, %bands, k1=-1, k2=1,
             super_diag_right_align=True, sub_diag_right_align=False))""",

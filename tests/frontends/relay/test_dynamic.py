@@ -4,19 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from running import run, run_ops
+from running import check, run, run_ops
 
 from tvmpass.frontends.relay.errors import RelayError
 
 X = np.arange(24, dtype="float32").reshape(4, 6)
-
-
-def check(body: str, arrays: dict[str, np.ndarray], *expected: np.ndarray) -> None:
-    made = run_ops(body, arrays)
-    assert len(made) == len(expected)
-    for one, other in zip(made, expected):
-        assert one.shape == other.shape and one.dtype == other.dtype
-        np.testing.assert_array_equal(one, other)
 
 
 @pytest.mark.parametrize("dtype", ["int32", "int64"])

@@ -4,27 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from running import run, run_ops
-
-from tvmpass.frontends.relay.errors import RelayError
-
-
-def floats(*shape: int) -> np.ndarray:
-    return np.arange(np.prod(shape, dtype=int), dtype="float32").reshape(shape) - 3
-
-
-def check(body: str, arrays: dict[str, np.ndarray], *expected: np.ndarray) -> None:
-    """What is read by index is not computed: no tolerance."""
-    made = run_ops(body, arrays)
-    assert len(made) == len(expected)
-    for one, other in zip(made, expected):
-        assert one.shape == other.shape and one.dtype == other.dtype
-        np.testing.assert_array_equal(one, other)
-
-
-def refused(body: str, arrays: dict[str, np.ndarray], words: str) -> None:
-    with pytest.raises(RelayError, match=words):
-        run_ops(body, arrays)
+from running import check, floats, refused, run
 
 
 @pytest.mark.parametrize("dtype", ["int32", "int64", "int8", "uint8"])

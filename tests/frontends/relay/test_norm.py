@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
+import running
 from running import run_ops
 
 RNG = np.random.default_rng(17)
@@ -13,12 +16,7 @@ def normal(*shape):
     return RNG.normal(size=shape).astype("float32")
 
 
-def check(body, arrays, *expected, rtol=1e-5, atol=2e-6):
-    got = run_ops(body, arrays)
-    assert len(got) == len(expected)
-    for one, other in zip(got, expected):
-        assert (one.shape, one.dtype) == (other.shape, other.dtype)
-        np.testing.assert_allclose(one, other, rtol=rtol, atol=atol)
+check = partial(running.check, rtol=1e-5, atol=2e-6)
 
 
 def along(vector, axis, rank):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from running import run_ops
+from running import check, run_ops
 
 from tvmpass.frontends.relay.errors import RelayError
 
@@ -14,14 +14,6 @@ SORTED = ["float32", "float64", "int32", "int64", "int8", "uint8", "bool", "floa
 def data(shape: tuple[int, ...], dtype: str) -> np.ndarray:
     """Few distinct values: the order of equal ones is seen."""
     return np.random.default_rng(3).integers(0, 2 if dtype == "bool" else 5, shape).astype(dtype)
-
-
-def check(body: str, arrays: dict[str, np.ndarray], *expected: np.ndarray) -> None:
-    made = run_ops(body, arrays)
-    assert len(made) == len(expected)
-    for one, other in zip(made, expected):
-        assert one.shape == other.shape and one.dtype == other.dtype
-        np.testing.assert_array_equal(one, other)
 
 
 def stable_order(x: np.ndarray, axis: int, ascending: bool) -> np.ndarray:

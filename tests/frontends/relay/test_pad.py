@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from nn_reference import packed
-from running import converted, run_ops
+from running import check, converted
 
 from tvmpass.core.errors import TvmpassError
 
@@ -14,14 +14,6 @@ RNG = np.random.default_rng(29)
 
 def normal(*shape):
     return RNG.normal(size=shape).astype("float32")
-
-
-def check(body, arrays, *expected, rtol=0.0, atol=0.0):
-    got = run_ops(body, arrays)
-    assert len(got) == len(expected)
-    for one, other in zip(got, expected):
-        assert (one.shape, one.dtype) == (other.shape, other.dtype)
-        np.testing.assert_allclose(one, other, rtol=rtol, atol=atol)
 
 
 WIDTHS = [(1, 2), (0, 0), (2, 1)]

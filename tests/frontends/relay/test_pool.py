@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
+import running
 from nn_reference import adaptive_pool, packed, pool
 from running import converted, run_ops
 
@@ -16,12 +19,7 @@ def normal(*shape):
     return RNG.normal(size=shape).astype("float32")
 
 
-def check(body, arrays, *expected, rtol=1e-5, atol=1e-6):
-    got = run_ops(body, arrays)
-    assert len(got) == len(expected)
-    for one, other in zip(got, expected):
-        assert (one.shape, one.dtype) == (other.shape, other.dtype)
-        np.testing.assert_allclose(one, other, rtol=rtol, atol=atol)
+check = partial(running.check, rtol=1e-5, atol=1e-6)
 
 
 def test_windows_with_padding_dilation_and_strides():

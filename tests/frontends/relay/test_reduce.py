@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
+import running
 from running import run, run_ops
 
 from tvmpass.frontends.relay.errors import RelayError
@@ -24,15 +27,7 @@ def call(name: str, attrs: str, keepdims: bool, operands: str = "%x", more: str 
     return f"{name}({operands}{', ' if stated else ''}{stated})"
 
 
-def check(body: str, arrays: dict[str, np.ndarray], *expected, tolerance: float = 1e-5) -> None:
-    made = run_ops(body, arrays)
-    assert len(made) == len(expected)
-    for one, other in zip(made, map(np.asarray, expected)):
-        assert one.shape == other.shape and one.dtype == other.dtype
-        if one.dtype.kind == "f":
-            np.testing.assert_allclose(one, other, tolerance, tolerance)
-        else:
-            np.testing.assert_array_equal(one, other)
+check = partial(running.check, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("keepdims", [False, True])

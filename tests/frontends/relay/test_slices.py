@@ -6,29 +6,11 @@ import itertools
 
 import numpy as np
 import pytest
-from running import run, run_ops
+from running import check, floats, refused, run
 
 from tvmpass.frontends.relay.errors import RelayError
 from tvmpass.frontends.relay.operators.slices import Slice
 from tvmpass.frontends.relay.table import CannotConvert
-
-
-def floats(*shape: int) -> np.ndarray:
-    return np.arange(np.prod(shape, dtype=int), dtype="float32").reshape(shape) - 3
-
-
-def check(body: str, arrays: dict[str, np.ndarray], *expected: np.ndarray) -> None:
-    """Moved elements are the same elements: no tolerance."""
-    made = run_ops(body, arrays)
-    assert len(made) == len(expected)
-    for one, other in zip(made, expected):
-        assert one.shape == other.shape and one.dtype == other.dtype
-        np.testing.assert_array_equal(one, other)
-
-
-def refused(body: str, arrays: dict[str, np.ndarray], words: str) -> None:
-    with pytest.raises(RelayError, match=words):
-        run_ops(body, arrays)
 
 
 def test_strided_slices():

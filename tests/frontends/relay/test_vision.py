@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
+import running
 from running import converted, run_ops
 
 from tvmpass.core.errors import TvmpassError
@@ -11,13 +14,7 @@ from tvmpass.core.errors import TvmpassError
 RNG = np.random.default_rng(23)
 
 
-def check(body, arrays, *expected, rtol=1e-5, atol=1e-6):
-    got = run_ops(body, arrays)
-    assert len(got) == len(expected)
-    for one, other in zip(got, expected):
-        other = np.asarray(other)
-        assert (one.shape, one.dtype) == (other.shape, other.dtype)
-        np.testing.assert_allclose(one, other, rtol=rtol, atol=atol)
+check = partial(running.check, rtol=1e-5, atol=1e-6)
 
 
 def overlap(a, b):
