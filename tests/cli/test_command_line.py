@@ -41,6 +41,8 @@ def test_help_of_each_command_shows_an_example(tvmpass, command):
         (["build", "m.onnx"], "Missing option '-o' / '--output'."),
         (["build", "m.onnx", "-o", "m.so", "--shape", "x=1"], "'x=1' is no shape"),
         (["build", "m.onnx", "-o", "m.so", "--shape", "x:1,-3"], "'-3' in 'x:1,-3' is neither a size"),
+        (["build", "m.onnx", "-o", "m.so", "--shape", "x:\u00b2"], "is neither a size"),
+        (["build", "m.onnx", "-o", "m.so", "--shape", "x:" + "9" * 5000], "in the shape of 'x' is too large"),
         (["build", "m.onnx", "-o", "m.so", "--config", "fusion"], "write KEY=VALUE"),
         (
             ["build", "m.onnx", "-o", "m.so", "--shape", "x:1", "--shape", "x:2"],

@@ -25,7 +25,11 @@ class ShapeType(click.ParamType):
         return name, tuple(self._dim(dim, value, param, ctx) for dim in dims)
 
     def _dim(self, dim: str, value: str, param, ctx) -> int | str:
-        if dim.isdigit():
+        if dim.isascii() and dim.isdigit():
+            if len(dim) > 18:
+                self.fail(
+                    f"{dim[:18]}... in the shape of {value.rpartition(':')[0]!r} is too large", param, ctx
+                )
             return int(dim)
         if dim.isidentifier():
             return dim

@@ -8,6 +8,8 @@ import onnx
 
 from tvmpass.core.errors import TvmpassError, UsageError, nearest
 
+from .sizes import MAX_ELEMENTS
+
 Dim = int | str
 
 
@@ -82,6 +84,8 @@ def _check_given(name: str, wanted: Sequence[Dim], declared: list[Dim] | None, n
         valid = dim.isidentifier() if isinstance(dim, str) else isinstance(dim, int) and dim >= 0
         if not valid or isinstance(dim, bool):
             raise UsageError(f"shape of input {name!r}: {dim!r} is neither a size nor a name like 'n'")
+        if not isinstance(dim, str) and dim > MAX_ELEMENTS:
+            raise UsageError(f"shape of input {name!r}: {dim} is more than any memory holds")
     if declared is None:
         return
     if len(wanted) != len(declared):

@@ -12,6 +12,7 @@ from tvm import relax, tirx
 
 from tvmpass.core.constants import make_constant
 from tvmpass.core.errors import UsageError, nearest
+from tvmpass.frontends.sizes import MAX_ELEMENTS
 
 from .ast import Function, TensorType
 from .table import Value
@@ -42,9 +43,10 @@ def bind_inputs(
     left, as Relay does, unless none is there.  Raises `UsageError` for what
     does not fit and `types.BadType` for a parameter of no tensor type.
     """
-    params, shapes = dict(params or {}), dict(shapes or {})
+    shapes = dict(shapes or {})
     tensors = [leaf for var in function.params for leaf in leaves(var.type, var.name or "input")]
     names = _unique(name for name, _ in tensors)
+    params = _as_printed(params or {}, names)
     doubled = sorted({name for name, _ in tensors if name in params and _count(tensors, name) > 1})
     if doubled:
         raise UsageError(f"parameter {doubled[0]!r} is given, but several inputs have that name")
@@ -83,6 +85,20 @@ def _unique(names: Iterable[str]) -> list[str]:
             new = f"{name}{number}"
         found[new] = None
     return list(found)
+
+
+def _as_printed(params: Mapping[str, np.ndarray], names: Sequence[str]) -> dict[str, np.ndarray]:
+    """Return parameters by the names of the program.
+
+    Where a name does not begin with a letter, Relay prints a v before it: the
+    parameter ``0.weight`` of a file is ``v0.weight`` in text.
+    """
+    found = dict(params)
+    for name in params:
+        printed = "v" + name
+        if name not in names and printed in names and printed not in params and not name[:1].isalpha():
+            found[printed] = found.pop(name)
+    return found
 
 
 def _check_names(params, bound, shapes, open_names, names) -> None:
@@ -148,6 +164,8 @@ def _check_given(name: str, ty: TensorType, given: Sequence[Dim]) -> None:
         valid = dim.isidentifier() if isinstance(dim, str) else isinstance(dim, int) and dim >= 0
         if not valid or isinstance(dim, bool):
             raise UsageError(f"shape of input {name!r}: {dim!r} is neither a size nor a name like 'n'")
+        if not isinstance(dim, str) and dim > MAX_ELEMENTS:
+            raise UsageError(f"shape of input {name!r}: {dim} is more than any memory holds")
     wanted = ",".join(str(dim) for dim in given)
     if len(given) != len(ty.shape):
         raise UsageError(f"input {name!r} is {text(ty)}, which has {len(ty.shape)} dims; {wanted} was given")
