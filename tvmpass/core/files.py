@@ -1,4 +1,4 @@
-"""Write files whole or not at all."""
+"""Write files whole or not at all; say in one line why one cannot be read or written."""
 
 from __future__ import annotations
 
@@ -64,6 +64,25 @@ def replacing(path: str | os.PathLike) -> Iterator[Path]:
             os.replace(temporary, final)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def reading(path: str | os.PathLike, what: str, expected: str) -> Iterator[None]:
+    """Turn what goes wrong in reading a file that the user named into one line.
+
+    ``what`` is the kind of file (``model file``), ``expected`` what its path should
+    be (``an .onnx file``).  Raises `UsageError` for a path without a file,
+    `TvmpassError` for a file that cannot be read.
+    """
+    where = os.fspath(path)
+    try:
+        yield
+    except FileNotFoundError:
+        raise UsageError(f"{what} not found: {where}") from None
+    except IsADirectoryError:
+        raise UsageError(f"{where} is a folder; give the path of {expected}") from None
+    except OSError as error:
+        raise TvmpassError(f"cannot read {where}: {error.strerror or error}") from None
 
 
 def write_text(path: str | os.PathLike, text: str) -> None:

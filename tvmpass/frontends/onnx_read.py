@@ -16,6 +16,7 @@ from google.protobuf.message import DecodeError
 from onnx import TensorProto
 
 from tvmpass.core.errors import TvmpassError, UsageError
+from tvmpass.core.files import reading
 
 _PACKED = {
     value: bits
@@ -67,14 +68,8 @@ def tensor_name(tensor: TensorProto) -> str:
 
 
 def _parse(path: Path) -> onnx.ModelProto:
-    try:
+    with reading(path, "model file", "an .onnx file"):
         data = path.read_bytes()
-    except FileNotFoundError:
-        raise UsageError(f"model file not found: {path}") from None
-    except IsADirectoryError:
-        raise UsageError(f"{path} is a folder; give the path of an .onnx file") from None
-    except OSError as error:
-        raise TvmpassError(f"cannot read {path}: {error.strerror or error}") from None
     if not data:
         raise TvmpassError(f"{path} is empty, not an ONNX model")
     proto = onnx.ModelProto()

@@ -26,6 +26,7 @@ from tvm import relax, tirx
 from tvm_ffi import core as ffi
 
 from tvmpass.core.errors import TvmpassError, UsageError, last_line, nearest
+from tvmpass.core.files import reading
 
 from .sizes import check_sizes
 
@@ -116,14 +117,12 @@ def _sizes(main: relax.Function, shapes: Mapping[str, Sequence[int | str]]) -> d
 
 
 def _read(where: str) -> str:
+    with reading(where, "model file", "a .json file"):
+        data = Path(where).read_bytes()
     try:
-        return Path(where).read_text(encoding="utf-8")
-    except FileNotFoundError:
-        raise UsageError(f"model file not found: {where}") from None
+        return data.decode("utf-8")
     except UnicodeDecodeError:
         raise TvmpassError(f"{where} is no JSON text") from None
-    except OSError as error:
-        raise TvmpassError(f"cannot read {where}: {error.strerror or error}") from None
 
 
 def _check_graph(text: str, where: str) -> None:

@@ -13,6 +13,7 @@ import tvm
 from tvm import relax
 
 from tvmpass.core.errors import TvmpassError, UsageError
+from tvmpass.core.files import reading
 from tvmpass.frontends.formats import RELAY_JSON, is_text, model_format
 from tvmpass.frontends.sizes import check_sizes
 
@@ -63,14 +64,8 @@ def read_program(program: str | os.PathLike) -> ast.Module:
 
 
 def _read(where: str) -> str:
-    try:
+    with reading(where, "model file", "a .relay or .json file"):
         data = Path(where).read_bytes()
-    except FileNotFoundError:
-        raise UsageError(f"model file not found: {where}") from None
-    except IsADirectoryError:
-        raise UsageError(f"{where} is a folder; give the path of a .relay or .json file") from None
-    except OSError as error:
-        raise TvmpassError(f"cannot read {where}: {error.strerror or error}") from None
     if not data.strip():
         raise TvmpassError(f"{where} is empty, not a Relay program")
     try:

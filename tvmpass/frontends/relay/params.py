@@ -8,7 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
-from tvmpass.core.errors import TvmpassError, UsageError
+from tvmpass.core.errors import TvmpassError
+from tvmpass.core.files import reading
 from tvmpass.core.npz import read_npz
 
 from .errors import RelayError
@@ -28,18 +29,12 @@ def read_params(path: str | os.PathLike) -> dict[str, np.ndarray]:
     `UsageError` where there is no such file, `TvmpassError` where it is damaged.
     """
     where = os.fspath(path)
-    try:
+    with reading(where, "parameter file", "a .params or .npz file"):
         with Path(where).open("rb") as stream:
             head = stream.read(8)
         if zipfile.is_zipfile(where) and not head.startswith(_MAGIC.to_bytes(8, "little")):
             return _checked(read_npz(where), where)
         data = Path(where).read_bytes()
-    except FileNotFoundError:
-        raise UsageError(f"parameter file not found: {where}") from None
-    except IsADirectoryError:
-        raise UsageError(f"{where} is a folder; give the path of a .params or .npz file") from None
-    except OSError as error:
-        raise TvmpassError(f"cannot read {where}: {error.strerror or error}") from None
     return parse_params(data, where)
 
 
