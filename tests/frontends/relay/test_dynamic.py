@@ -67,3 +67,17 @@ def test_topk(k):
         X[:, ::-1][:, :count],
         places,
     )
+
+
+@pytest.mark.parametrize(
+    "rank, needed",
+    [
+        (1, r"it needs dim 0 of input 'x' and dim 0 of input 'y' to agree: give both a size"),
+        (2, r"it needs some of dim 0 of input 'x', .* and dim 1 of input 'y' to agree: give them sizes"),
+    ],
+)
+def test_open_sizes_that_must_agree_are_named(rank, needed):
+    declared = ", ".join(f"%{name}: Tensor[({', '.join('?' * rank)}), float32]" for name in "xy")
+    array = np.ones((2,) * rank, "float32")
+    with pytest.raises(RelayError, match=needed):
+        run(f"def @main({declared}) {{ add(%x, %y) }}", array, array)

@@ -32,8 +32,11 @@ def advice(values: Iterable[Value], words: Words) -> str:
         )
     if len(met) < 2:
         return ""
-    dims = " and ".join(words[var][0] for var in met)
-    return f"; it needs {dims} to agree: give both a size or the same name (--shape)"
+    dims = [words[var][0] for var in met]
+    if len(dims) > 2:
+        which = f"some of {', '.join(dims[:-1])} and {dims[-1]}"
+        return f"; it needs {which} to agree: give them sizes, or equal ones the same name (--shape)"
+    return f"; it needs {' and '.join(dims)} to agree: give both a size or the same name (--shape)"
 
 
 def aligned(builder: relax.BlockBuilder, call: relax.Call, words: Words) -> relax.Call:
