@@ -34,25 +34,13 @@ def point(bench: Bench) -> Verdict:
 
 def optimized(mod) -> tuple[dict[str, Any], Counter, Counter]:
     """Return the report, and how often a kernel is called by kind and by name."""
-    import tvm
-    from tvm import relax
-
     import tvmpass
+    from tvmpass.testing.graphs import kernel_calls
 
     made, report = tvmpass.optimize(mod, target="llvm")
     document = report.to_json()
     kinds = {kernel["name"]: kernel["kind"] for kernel in document["kernels"]}
-    names: Counter = Counter()
-
-    def visit(expr) -> None:
-        if (
-            isinstance(expr, relax.Call)
-            and isinstance(expr.op, tvm.ir.Op)
-            and expr.op.name == "relax.call_tir"
-        ):
-            names[expr.args[0].name_hint] += 1
-
-    relax.analysis.post_order_visit(made["main"], visit)
+    names = kernel_calls(made)
     by_kind: Counter = Counter()
     for name, count in names.items():
         by_kind[kinds.get(name, "unknown")] += count

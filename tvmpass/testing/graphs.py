@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections import Counter
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -11,6 +12,7 @@ from tvm import relax, tirx
 
 from tvmpass.core.constants import evaluate
 from tvmpass.core.rebuild import flatten
+from tvmpass.core.site import op_name
 from tvmpass.core.source import with_origin
 
 NAMES = "xyzuvw"
@@ -60,6 +62,18 @@ def graph(body: Callable, *inputs: Sequence, dataflow: bool = True):
 def named(name: str, expr):
     """Return ``expr`` as if it came from the source node ``name``."""
     return with_origin(expr, [name])
+
+
+def kernel_calls(mod, function: str = "main") -> Counter[str]:
+    """Return how often ``function`` calls each kernel of a lowered module, by name."""
+    calls: Counter[str] = Counter()
+
+    def visit(expr) -> None:
+        if op_name(expr) == "relax.call_tir":
+            calls[expr.args[0].name_hint] += 1
+
+    relax.analysis.post_order_visit(mod[function], visit)
+    return calls
 
 
 def operators(mod, function: str = "main") -> list[str]:

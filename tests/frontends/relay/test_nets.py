@@ -13,6 +13,7 @@ from tvm import relax
 
 import tvmpass
 from tvmpass.frontends.relay.parser import parse
+from tvmpass.testing.graphs import kernel_calls
 
 PRE_ACTIVATION = """
 def @main(%data: Tensor[(1, 3, 12, 12), float32],
@@ -93,18 +94,7 @@ def _kernels(mod, **config) -> tuple[dict, Counter]:
     """Return the report's rules, and how often a kernel of each name is called."""
     with tvmpass.PassContext(opt_level=3, config={f"tvmpass.{k}": v for k, v in config.items()}):
         made, report = tvmpass.optimize(mod, target="llvm")
-    names: Counter = Counter()
-
-    def visit(expr) -> None:
-        if (
-            isinstance(expr, relax.Call)
-            and isinstance(expr.op, tvm.ir.Op)
-            and expr.op.name == "relax.call_tir"
-        ):
-            names[expr.args[0].name_hint] += 1
-
-    relax.analysis.post_order_visit(made["main"], visit)
-    return report.to_json()["rules"], names
+    return report.to_json()["rules"], kernel_calls(made)
 
 
 @pytest.mark.parametrize("text", [PRE_ACTIVATION, POST_ACTIVATION], ids=["pre", "post"])
