@@ -15,8 +15,8 @@ With TVM up to 0.19 it read:
     module.run()
     result = module.get_output(0).numpy()
 
-`main` does the same with tvmpass; no old TVM is needed.  docs/migration.md has the
-other calls of old scripts.
+`main` does the same with tvmpass and leaves net.so in the current folder; no old TVM
+is needed.  docs/migration.md has the other calls of old scripts.
 """
 
 from __future__ import annotations
