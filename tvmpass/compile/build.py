@@ -43,7 +43,13 @@ def load(model: Any, shapes: Mapping[str, Sequence[int | str]] | None = None, pa
     that cannot be read or uses operators that are not supported.
     """
     from tvmpass.frontends import formats
+    from tvmpass.frontends.sizes import plain_shapes
 
+    if isinstance(model, (bytes, bytearray, int, tvm.IRModule)):
+        raise UsageError(
+            f"the path of a model or the text of a program is needed, not {type(model).__name__}"
+        )
+    shapes = plain_shapes(shapes)
     kind = formats.model_format(model)
     if kind == formats.TORCH:
         raise UsageError(f"{model}: reading .pt2 files is not available in this version; use ONNX or Relay")

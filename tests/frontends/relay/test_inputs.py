@@ -42,3 +42,30 @@ def test_sizes_that_no_memory_holds(size):
     text = f'#[version = "0.0.5"]\ndef @main(%x: {X}) {{ %x }}\n'
     with pytest.raises(tvmpass.UsageError, match="'x'.*more than any memory holds"):
         load_relay(text, shapes={"x": (size, 3)})
+
+
+@pytest.mark.parametrize("dims", [(np.int64(4), 3), np.array([4, 3]), [4, 3]])
+def test_spellings_of_shapes(dims):
+    text = f'#[version = "0.0.5"]\ndef @main(%x: {X}) {{ %x }}\n'
+    for load in (load_relay, tvmpass.load):
+        mod = load(text, shapes={"x": dims})
+        assert [int(dim) for dim in mod["main"].params[0].ty.shape] == [4, 3]
+
+
+@pytest.mark.parametrize(
+    ("shapes", "why"),
+    [({"x": None}, "'x': a sequence"), ({"x": "43"}, "'x': a sequence"), ([(4, 3)], "dims by input name")],
+)
+def test_what_is_no_shape(shapes, why):
+    text = f'#[version = "0.0.5"]\ndef @main(%x: {X}) {{ %x }}\n'
+    with pytest.raises(tvmpass.UsageError, match=why):
+        tvmpass.load(text, shapes=shapes)
+
+
+def test_what_is_no_parameter_or_program():
+    text = program("x", "w")
+    with pytest.raises(tvmpass.UsageError, match="'w' is no array"):
+        tvmpass.load(text, params={"w": [[1.0], [1.0, 2.0]]})
+    for model in (text.encode(), tvmpass.load(text), 3):
+        with pytest.raises(tvmpass.UsageError, match="path of a model or the text"):
+            tvmpass.load(model)

@@ -15,7 +15,7 @@ from tvm import relax
 from tvmpass.core.errors import TvmpassError, UsageError
 from tvmpass.core.files import reading
 from tvmpass.frontends.formats import RELAY_JSON, is_text, model_format
-from tvmpass.frontends.sizes import check_sizes
+from tvmpass.frontends.sizes import check_sizes, plain_shapes
 
 from . import ast
 from .convert import convert
@@ -45,7 +45,7 @@ def load_relay(
     damaged or uses what cannot be converted, with its place.
     """
     module = program if isinstance(program, ast.Module) else read_program(program)
-    mod = convert(module, _arrays(params), shapes)
+    mod = convert(module, _arrays(params), plain_shapes(shapes))
     check_sizes(mod, module.where)
     main = mod["main"]
     attrs = {
@@ -86,7 +86,10 @@ def _arrays(params: str | os.PathLike | bytes | Mapping[str, Any] | None) -> dic
         raise UsageError(f"params: a path or arrays by name are needed, not {type(params).__name__}")
     found = {}
     for name, value in params.items():
-        array = value.numpy() if hasattr(value, "numpy") else np.asarray(value)
+        try:
+            array = value.numpy() if hasattr(value, "numpy") else np.asarray(value)
+        except ValueError as error:  # rows of different lengths
+            raise UsageError(f"params: {name!r} is no array: {error}") from None
         if not isinstance(name, str) or array.dtype.hasobject:
             raise UsageError(f"params: {name!r} is no array by name")
         found[name] = array
