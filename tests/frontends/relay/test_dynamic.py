@@ -57,6 +57,21 @@ def test_slices():
     check(known, {"x": X}, X[1:4:2, -3:])
 
 
+def test_sizes_may_be_floats():
+    two = np.array([2], "float32")
+    check("dyn.tile(%x, %n)", {"x": X, "n": two}, np.tile(X, 2))
+    check('dyn.topk(%x, %n, ret_type="values")', {"x": X, "n": two + 0.9}, X[:, :3:-1])
+
+
+@pytest.mark.parametrize("axis", [-1, 0, 1])
+def test_one_hot(axis):
+    places = np.array([[0, 2, 5], [1, -1, 3]], "int32")
+    for depth in (np.array(4), np.array([4], "int32")):
+        body = f'dyn.one_hot(%i, 2f, -1f, %d, axis={axis}, dtype="float32")'
+        met = np.moveaxis(places[..., None] == np.arange(4), -1, axis)
+        check(body, {"i": places, "d": depth}, np.where(met, 2, -1).astype("float32"))
+
+
 @pytest.mark.parametrize("k", [2, 6, 0, -1])
 def test_topk(k):
     count = k if k > 0 else 6

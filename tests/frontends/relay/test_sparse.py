@@ -126,6 +126,17 @@ def test_sparse_reshape(known):
     np.testing.assert_array_equal(made[1], [9, 4])
 
 
+@pytest.mark.parametrize("new", [[500, 20], [500, -1]])
+def test_sparse_reshape_to_the_same_shape_leaves_coordinates(new):
+    places = np.array([[0, 100], [200, 19], [300, 400]])
+    text = """def @main(%x: Tensor[(3, 2), int64], %a: Tensor[(2), int64], %b: Tensor[(2), int64]) {
+      let %r = sparse_reshape(%x, %a, %b); (%r.0, %r.1)
+    }"""
+    made = run(text, places, np.array([500, 20]), np.array(new))
+    np.testing.assert_array_equal(made[0], places)
+    np.testing.assert_array_equal(made[1], [500, 20])
+
+
 def test_sparse_fill_empty_rows():
     operands = {
         "x": np.array([[0, 1], [2, 3], [2, 4]]),

@@ -128,6 +128,8 @@ def iota(emit, size: int, axis: int, rank: int, dtype: str):
 @TABLE.operator("one_hot", "dyn.one_hot")
 def one_hot(emit, attrs, indices, on, off, *size):
     """Return ``on`` where an index is met along a new axis, elsewhere ``off``."""
+    if size and emit.array(size[0]) is None:
+        return _one_hot_of_computed_depth(emit, attrs, indices, on, off, size[0])
     depth = numbers(emit, size[0], "its depth")[0] if size else int(attrs.depth)
     rank = rank_of(indices) + 1
     axis = rank - 1 if attrs.axis == -1 else int(attrs.axis)
@@ -142,6 +144,20 @@ def one_hot(emit, attrs, indices, on, off, *size):
         emit(relax.op.expand_dims(indices, axis)), iota(emit, depth, axis, rank, index_dtype)
     )
     return relax.op.where(emit(met), cast(emit, on, dtype), cast(emit, off, dtype))
+
+
+def _one_hot_of_computed_depth(emit, attrs, indices, on, off, depth):
+    """Compare with a range whose length is a symbol, in int64: no depth is too large for it."""
+    rank, dtype = rank_of(indices) + 1, attrs.word("dtype") or dtype_of(on)
+    axis = rank - 1 if attrs.axis == -1 else int(attrs.axis)
+    if not 0 <= axis < rank:
+        raise CannotConvert(f"axis {attrs.axis} of rank {rank} is out of range")
+    (length,) = measured(emit, reshaped(emit, cast(emit, depth, "int64"), [1]), "depth")
+    places = positions(emit, length, "int64")
+    places = reshaped(emit, places, [length if i == axis else 1 for i in range(rank)])
+    indices = emit(relax.op.expand_dims(cast(emit, indices, "int64"), axis))
+    met = emit(relax.op.equal(indices, places))
+    return relax.op.where(met, cast(emit, on, dtype), cast(emit, off, dtype))
 
 
 @TABLE.operator("meshgrid")

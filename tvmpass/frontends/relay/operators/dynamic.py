@@ -12,7 +12,7 @@ import numpy as np
 from tvm import relax
 
 from ..table import CannotConvert
-from .facts import Dim, as_shape, dtype_of, is_integer, rank_of, shape_of
+from .facts import Dim, as_shape, dtype_of, is_float, is_integer, rank_of, shape_of
 from .shapes import cast, measured, positions, product, reshaped
 
 op = relax.op
@@ -23,9 +23,13 @@ def is_known(emit: Any, operands: tuple) -> bool:
     return all(emit.array(operand) is not None for operand in operands)
 
 
+def _is_number(dtype: str) -> bool:
+    return is_integer(dtype) or is_float(dtype)
+
+
 def _sizes(emit: Any, asked: Any) -> Any:
-    """Return a vector of sizes as int64."""
-    if rank_of(asked) != 1 or not is_integer(dtype_of(asked)):
+    """Return a vector of sizes as int64; Relay takes floats as well, and truncates them."""
+    if rank_of(asked) != 1 or not _is_number(dtype_of(asked)):
         raise CannotConvert(f"sizes of dtype {dtype_of(asked)} and rank {rank_of(asked)}")
     return cast(emit, asked, "int64")
 
@@ -124,7 +128,7 @@ def sliced(emit: Any, x: Any, bounds: tuple, mode: str) -> Any:
 
 def count_of(emit: Any, asked: Any, length: Dim) -> Dim:
     """Return how many of ``length`` elements are asked for, as a symbol; less than 1 is all."""
-    if not is_integer(dtype_of(asked)):
+    if not _is_number(dtype_of(asked)):
         raise CannotConvert(f"a number of elements of dtype {dtype_of(asked)}")
     asked = reshaped(emit, cast(emit, asked, "int64"), [1])
     every = _shape_vector(emit, [length])

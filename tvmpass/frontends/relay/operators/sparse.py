@@ -198,6 +198,11 @@ def sparse_reshape(emit, attrs, indices, old, new):
     columns.insert(0, place)
     moved = emit(relax.op.stack(columns, axis=1))
     shape = emit(relax.op.concat(sizes, axis=0))
+    if new_rank == rank:
+        # Relay leaves coordinates as they are in an equal shape, those outside of it too.
+        equal = emit(relax.op.equal(shape, emit(relax.op.astype(old, "int64"))))
+        same = cast(emit, emit(relax.op.min(cast(emit, equal, "int64"))), "bool")
+        moved = emit(relax.op.where(same, cast(emit, indices, "int64"), moved))
     return cast(emit, moved, dtype_of(indices)), cast(emit, shape, dtype_of(new))
 
 
