@@ -14,6 +14,8 @@ X = np.arange(6, dtype="float32").reshape(2, 3)
 @pytest.mark.parametrize(
     ("body", "why"),
     [
+        ("clip(%x, a_min=0f)", "both bounds"),
+        ("nn.adaptive_max_pool1d(expand_dims(%x, axis=0), output_size=[0])", "is not positive"),
         ("repeat(%x, repeats=1000000000000, axis=0)", "repeats is 1000000000000"),
         ("expand_dims(%x, axis=0, num_newaxis=4294967297)", "num_newaxis is 4294967297"),
         ('full(1f, shape=[-1], dtype="float32")', "negative size"),

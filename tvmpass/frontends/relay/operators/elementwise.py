@@ -299,6 +299,8 @@ _shift("right_shift")
 def clip(emit, attrs, x):
     """Clip to bounds given as floats; on integers they are cut to whole numbers, towards zero."""
     dtype = dtype_of(x)
+    if attrs.a_min is None or attrs.a_max is None:
+        raise CannotConvert("it needs both bounds, a_min and a_max")
     low, high = float(attrs.a_min), float(attrs.a_max)
     if np.isnan(low) or np.isnan(high):
         raise CannotConvert("a bound is NaN")

@@ -128,6 +128,8 @@ def _adaptive(rank: int, kind: str, emit: Emitter, attrs: Attrs, x):
     wanted = list(wanted) * rank if len(wanted) == 1 else list(wanted)
     if len(wanted) != rank:
         raise CannotConvert(f"output_size has {len(wanted)} numbers for {rank} axes")
+    if any(isinstance(size, int) and size < 1 for size in attrs.ints("output_size") or ()):
+        raise CannotConvert(f"output_size={wanted} is not positive")
     result = _adapted(emit, x, layout, axes, sizes, wanted, kind)
     return result if stated == layout else packed(emit, emit(result), layout, stated)
 
