@@ -18,6 +18,21 @@ def test_reshape(shape, dtype):
     check("dyn.reshape(%x, %n)", {"x": X, "n": np.array(shape, dtype)}, X.reshape(copied))
 
 
+@pytest.mark.parametrize(
+    "old, asked, new",
+    [
+        ((2, 3, 4), [-3, 0], (6, 4)),
+        ((2, 3, 4), [0, -3], (2, 12)),
+        ((2, 3, 4), [-3, 2, -1], (6, 2, 2)),
+        ((2, 3, 2, 2), [-3, -3], (6, 4)),
+        ((1, 3, 4, 2), [1, -3, 0], (1, 12, 2)),
+    ],
+)
+def test_reshape_merges_two_sizes(old, asked, new):
+    x = np.arange(24, dtype="float32").reshape(old)
+    check("dyn.reshape(%x, %n)", {"x": x, "n": np.array(asked)}, x.reshape(new))
+
+
 def test_reshape_to_the_shape_of_another():
     other = np.ones((6, 4), "float32")
     check('add(dyn.reshape(%x, shape_of(%y, dtype="int64")), %y)', {"x": X, "y": other}, X.reshape(6, 4) + 1)

@@ -42,15 +42,25 @@ def _shape_vector(emit: Any, dims: list[Dim]) -> Any:
 
 
 def reshape(emit: Any, x: Any, asked: Any, allow_zero: bool) -> Any:
-    """Reshape to sizes that are computed: positive ones, 0 to copy, one -1 to infer."""
+    """Reshape to sizes that are computed: positive ones, 0 to copy, -3 to merge two, one -1 to infer."""
     sizes = _sizes(emit, asked)
     rank, old = shape_of(sizes)[0], shape_of(x)
     if not isinstance(rank, int):
         raise CannotConvert("the rank of the new shape is not known")
+    if rank == 0:
+        return reshaped(emit, x, [])
     one, none = emit.const(1, "int64"), emit.const(0, "int64")
+    merges = emit(op.equal(sizes, emit.const(-3, "int64")))
+    # Each -3 uses up two old sizes: what stands behind it belongs to old sizes further on.
+    before = emit.const(np.tri(rank, k=-1), "int64")
+    skipped = emit(op.sum(emit(op.multiply(before, cast(emit, merges, "int64"))), 1))
+    source = emit(op.add(emit.const(np.arange(rank), "int64"), skipped))
+    dims = _shape_vector(emit, (old + [1] * (2 * rank + 1))[: 2 * rank + 1])
+    copied = emit(op.take(dims, source, 0))
     if not allow_zero:
-        copied = _shape_vector(emit, (old + [1] * rank)[:rank])
         sizes = emit(op.where(emit(op.equal(sizes, none)), copied, sizes))
+    pairs = emit(op.multiply(copied, emit(op.take(dims, emit(op.add(source, one)), 0))))
+    sizes = emit(op.where(merges, pairs, sizes))
     total = product(old)
     whole = (
         emit.const(total, "int64")
