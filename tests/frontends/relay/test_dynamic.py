@@ -99,6 +99,15 @@ def test_topk(k):
     )
 
 
+@pytest.mark.parametrize("body", ["add(%x, %y)", "where(less(%x, %x), %y, %y)", "maximum(%y, %x)"])
+def test_an_open_size_beside_a_known_one_is_named(body):
+    text = f"def @main(%x: Tensor[(?), float32], %y: Tensor[(3, 2), float32]) {{ {body} }}"
+    with pytest.raises(RelayError, match=r"dim 0 of input 'x' is open and meets the size 2: give it a size"):
+        run(text)
+    x, y = np.ones(1, "float32"), np.ones((3, 2), "float32")
+    assert run(text, x, y, shapes={"x": [1]})[0].shape == (3, 2)
+
+
 @pytest.mark.parametrize(
     "rank, needed",
     [

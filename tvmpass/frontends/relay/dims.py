@@ -7,6 +7,7 @@ end of the smaller operand.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from itertools import zip_longest
 from typing import Any
 
 import tvm
@@ -14,6 +15,16 @@ from tvm import relax, tirx
 
 from .table import CannotConvert, Value
 from .types import flat, symbols
+
+_BROADCASTS = {
+    f"relax.{name}"
+    for name in (
+        *("add", "subtract", "multiply", "divide", "floor_divide", "mod", "floor_mod", "power"),
+        *("maximum", "minimum", "equal", "not_equal", "less", "less_equal", "greater", "greater_equal"),
+        *("logical_and", "logical_or", "logical_xor", "bitwise_and", "bitwise_or", "bitwise_xor"),
+        *("left_shift", "right_shift", "where"),
+    )
+}
 
 Words = Mapping[Any, list[str]]
 """Of each symbol the dims of inputs that it stands for."""
@@ -42,9 +53,10 @@ def advice(values: Iterable[Value], words: Words) -> str:
 def aligned(builder: relax.BlockBuilder, call: relax.Call, words: Words) -> relax.Call:
     """Return a product whose summed dims are one size: a size known of one operand is checked of the other.
 
-    Raises `CannotConvert` where both are unknown and may differ.  Other calls
-    are returned as they are.
+    Raises `CannotConvert` where both are unknown and may differ, and where an
+    open size is broadcast with a known one.  Other calls are returned as they are.
     """
+    _refuse_open_broadcast(call, words)
     pair = _summed(call)
     if pair is None:
         return call
@@ -61,6 +73,28 @@ def aligned(builder: relax.BlockBuilder, call: relax.Call, words: Words) -> rela
     ty = relax.TensorType(shape, str(args[open_one].ty.dtype))
     args[open_one] = builder.match_cast(args[open_one], ty)
     return relax.Call(call.op, args, call.attrs, list(call.ty_args), call.span)
+
+
+def _refuse_open_broadcast(call: relax.Call, words: Words) -> None:
+    """Refuse an open size beside a known one other than 1: of the result's shape TVM makes no kernel."""
+    name = call.op.name if isinstance(call.op, tvm.ir.Op) else ""
+    if name not in _BROADCASTS:
+        return
+    types = [arg.ty for arg in call.args]
+    if not all(isinstance(ty, relax.TensorType) and isinstance(ty.shape, relax.ShapeExpr) for ty in types):
+        return
+    for sizes in zip_longest(*(reversed(_dims(arg)) for arg in call.args)):
+        known = [int(size) for size in sizes if isinstance(size, tirx.IntImm) and int(size) != 1]
+        for size in sizes if known else ():
+            if size is None or isinstance(size, tirx.IntImm):
+                continue
+            if tvm.sym.Analyzer().can_prove_equal(size, known[0]):
+                continue
+            named = isinstance(size, tirx.Var) and size in words
+            which = words[size][0] if named else f"the size {size}"
+            raise CannotConvert(
+                f"{which} is open and meets the size {known[0]}: give it a size, {known[0]} or 1 (--shape)"
+            )
 
 
 def _dims(value) -> list[Any]:
