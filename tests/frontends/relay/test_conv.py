@@ -149,12 +149,14 @@ def test_transposed_convolutions():
     z, v = normal(1, 2, 3, 3, 2), normal(2, 3, 2, 2, 3)
     check(
         "(nn.conv1d_transpose(%x, %w, strides=[2], padding=[1, 0], output_padding=[1], groups=2),"
+        " nn.conv1d_transpose(%x, %w, strides=[2], output_padding=[1, 1]),"
         " nn.conv2d_transpose(%y, %k, strides=[2, 3], padding=[1, 0, 0, 1], output_padding=[1, 2]),"
         " nn.conv2d_transpose(%y, %k, channels=6, kernel_size=[3, 2], groups=2),"
         " nn.conv2d_transpose(%y, %k, dilation=[2, 1], padding=[1, 1]),"
         " nn.conv3d_transpose(%z, %v, strides=[1, 2, 1], padding=[0, 1, 0]))",
         {"x": x, "w": w, "y": y, "k": k, "z": z, "v": v},
         transposed_convolution(x, w, [2], [1, 0], [1], groups=2),
+        transposed_convolution(x, w, [2], [0, 0], [1]),
         transposed_convolution(y, k, [2, 3], [1, 0, 0, 1], [1, 2]),
         transposed_convolution(y, k, [1, 1], [0] * 4, [0, 0], groups=2),
         transposed_convolution(y, k, [1, 1], [1] * 4, [0, 0], [2, 1]),

@@ -168,7 +168,9 @@ def _transposed_convolution(rank: int, emit: Emitter, attrs: Attrs, x, weight):
     data_layout = attrs.word("data_layout") or plain
     groups = int(attrs.groups)
     strides = per_axis(attrs.ints("strides"), rank, "strides")
-    extra = per_axis(attrs.ints("output_padding") or [0], rank, "output_padding")
+    extra = attrs.ints("output_padding") or [0]
+    # Over one axis Relay reads the first number and lets others stand.
+    extra = per_axis(extra[:1] if rank == 1 else extra, rank, "output_padding")
     out_dtype = attrs.word("out_dtype") or dtype_of(x)
     require_number(out_dtype)
     x = unpacked(emit, x, data_layout, plain)
