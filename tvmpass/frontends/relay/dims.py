@@ -26,6 +26,11 @@ _BROADCASTS = {
     )
 }
 
+_LATE = (
+    "; it needs sizes to agree that a loop, a branch or data give at run time: "
+    "write sizes in place of ? in the program's types"
+)
+
 Words = Mapping[Any, list[str]]
 """Of each symbol the dims of inputs that it stands for."""
 
@@ -37,10 +42,7 @@ def advice(values: Iterable[Value], words: Words) -> str:
         found.update(dict.fromkeys(symbols(getattr(value, "ty", None))))
     met = [var for var in found if var in words]
     if len(found) > max(len(met), 1):
-        return (
-            "; it needs sizes to agree that a loop, a branch or data give at run time: "
-            "write sizes in place of ? in the program's types"
-        )
+        return _LATE
     if len(met) < 2:
         return ""
     dims = [words[var][0] for var in met]
@@ -90,10 +92,11 @@ def _refuse_open_broadcast(call: relax.Call, words: Words) -> None:
                 continue
             if tvm.sym.Analyzer().can_prove_equal(size, known[0]):
                 continue
-            named = isinstance(size, tirx.Var) and size in words
-            which = words[size][0] if named else f"the size {size}"
+            if not (isinstance(size, tirx.Var) and size in words):
+                raise CannotConvert(f"an open size meets the size {known[0]}{_LATE}")
             raise CannotConvert(
-                f"{which} is open and meets the size {known[0]}: give it a size, {known[0]} or 1 (--shape)"
+                f"{words[size][0]} is open and meets the size {known[0]}:"
+                f" give it a size, {known[0]} or 1 (--shape)"
             )
 
 
