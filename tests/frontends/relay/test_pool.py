@@ -55,7 +55,31 @@ def test_ceil_mode_keeps_a_window_that_starts_in_the_padding(size):
     lowest = np.finfo("float32").min
     for one, other in zip(got, expected):
         assert one.shape == other.shape
-        np.testing.assert_allclose(np.maximum(one, lowest), np.maximum(other, lowest), rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(one, np.maximum(other, lowest), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("size", "window", "stride", "dilation", "padding"),
+    [
+        (3, 2, 1, 1, (2, 0)),
+        (3, 2, 1, 1, (0, 3)),
+        (1, 2, 1, 2, (1, 1)),
+        (2, 2, 1, 3, (2, 2)),
+        (5, 3, 2, 1, (1, 1)),
+        (4, 2, 3, 2, (1, 2)),
+    ],
+)
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_a_maximum_of_padding_alone_is_the_lowest_finite_number(
+    size, window, stride, dilation, padding, dtype
+):
+    x = -np.arange(1, size + 1, dtype=dtype).reshape(1, 1, size)
+    lowest = np.finfo(dtype).min
+    wide = np.pad(x[0, 0], padding, constant_values=lowest)
+    reach = (window - 1) * dilation + 1
+    wanted = [wide[i : i + reach : dilation].max() for i in range(0, len(wide) - reach + 1, stride)]
+    attrs = f"pool_size=[{window}], strides=[{stride}], dilation=[{dilation}], padding={list(padding)}"
+    check(f"nn.max_pool1d(%x, {attrs})", {"x": x}, np.array(wanted, dtype).reshape(1, 1, -1))
 
 
 def test_one_and_three_axes():

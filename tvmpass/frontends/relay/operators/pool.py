@@ -81,7 +81,28 @@ def _window(rank: int, kind: str, emit: Emitter, attrs: Attrs, x):
         layout=layout,
         **extra,
     )
+    if kind == "max" and is_float(dtype_of(x)):
+        sizes = [shape_of(x)[axis] for axis in _spatial_axes(layout)]
+        ends = [end + more for end, more in zip(padding[rank:], over)]
+        if any(map(_may_see_nothing, sizes, size, strides, dilation, padding[:rank], ends)):
+            # Relay pads with the lowest finite number, Relax with minus infinity.
+            lowest = float(tirx.min_value(dtype_of(x)).value)
+            result = relax.op.maximum(emit(result), emit.const(lowest, dtype_of(x)))
     return result if stated == layout else packed(emit, emit(result), layout, stated)
+
+
+def _may_see_nothing(size: Any, window: int, stride: int, dilation: int, before: int, after: int) -> bool:
+    """Return True where a window along one axis may stand on padding alone."""
+    reach = (window - 1) * dilation + 1
+    if before >= reach or not isinstance(size, int):
+        return before >= reach or after >= reach or (dilation > 1 and before + after > 0)
+    last = -before + (size + before + after - reach) // stride * stride
+    if last >= size:
+        return True
+    # A window that starts in front sees data unless its first tap behind that is past the end.
+    return any(
+        start + -(start // dilation) * dilation >= size for start in range(-before, min(0, last + 1), stride)
+    )
 
 
 def _average(axes: list[int], size, strides, dilation, padding, over, x: te.Tensor) -> te.Tensor:
