@@ -172,7 +172,7 @@ class Builder:
         parts = list(kind.fields) if isinstance(kind, ast.TupleType) else [kind]
         for part, its in zip(parts, spans):
             assert isinstance(part, ast.TensorType)
-            if not _allowed(part, its):
+            if not allowed(part, its):
                 return None
         self.use(*args)
         shared = self._operators.setdefault(operator, ast.Operator(operator))
@@ -185,7 +185,8 @@ class Builder:
         return Value(node, kind, spans[0])
 
 
-def _allowed(kind: ast.TensorType, span: Range) -> bool:
+def allowed(kind: ast.TensorType, span: Range) -> bool:
+    """Return True where a call may have such a result: small, and exact or in a wide dtype."""
     if int(np.prod([dim or 0 for dim in kind.shape])) > MAX_ELEMENTS or len(kind.shape) > 6:
         return False
     # Halves are computed in other precisions on the way; only exact ones are sure.

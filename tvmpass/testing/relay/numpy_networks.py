@@ -128,7 +128,7 @@ def _pool(attrs: Attributes, x, rank: int, average: bool):
         free = n + low + high - (k - 1) * d - 1
         sizes.append((math.ceil(free / s) if attrs.ceil_mode else free // s) + 1)
         ends.append(max(high, (sizes[-1] - 1) * s + (k - 1) * d + 1 - n - low))
-    outside = 0 if average else (-np.inf if x.dtype.kind == "f" else np.iinfo(x.dtype).min)
+    outside = 0 if average else (np.finfo if x.dtype.kind == "f" else np.iinfo)(x.dtype).min
     widths = [(0, 0), (0, 0), *((low, end) for (low, _), end in zip(pads, ends))]
     padded = np.pad(x, widths, constant_values=outside)
     counted = np.pad(np.ones(x.shape[2:], bool), widths[2:])

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from tvmpass.frontends.relay import ast
 
 from . import random_elementwise, random_movement, random_networks, random_quantized
-from .building import GRID, Builder, Scope, content
+from .building import GRID, Builder, Scope, allowed, content
 from .values import INEXACT, Range, Value, tensor
 
 Maker = Callable[[Builder, Value], Value | None]
@@ -283,7 +283,9 @@ def _function(
 
 def _loop(b: Builder, depth: int) -> None:
     """Make a function that calls itself a few times with a counter and a state."""
-    state = b.find(lambda v: v.is_float and v.dtype == "float32" and LOOPED.covers(v.range))
+    state = b.find(
+        lambda v: v.is_float and v.dtype == "float32" and LOOPED.covers(v.range) and allowed(v.type, LOOPED)
+    )
     if state is None:
         return
     start, last = b.number(0, 2), b.number(0, 3)
