@@ -22,7 +22,7 @@ from tvm import relax
 
 from relay_passes.fusion.elementwise import is_elementwise
 from relay_passes.fusion.fuse_elementwise_chain import FuseElementwiseChain
-from relay_passes.fusion.groups import candidate, same_block
+from relay_passes.fusion.groups import producer_candidates, producer_refusal, same_block
 from relay_passes.fusion.grow_epilogue import GrowEpilogue
 from tvmpass.core.decision import RefusalKind
 from tvmpass.core.legality import CROSSES_DATAFLOW_BLOCK, ESCAPES
@@ -57,24 +57,13 @@ class FuseConvInput(ProposalRule):
             yield Site.make(self, view, var, {*before, data, var}, {"conv": var, "data": data}, before=before)
 
     def check(self, site):
-        view, data = site.view, site["data"]
-        if not any(int(amount) for amount in view.bindings[site.root].attrs.padding):
+        if not any(int(amount) for amount in site.view.bindings[site.root].attrs.padding):
             return NO_PADDING(conv=site.root.name)
-        if not same_block(view, data, site.root):
-            return CROSSES_DATAFLOW_BLOCK(value=data.name, other=site.root.name)
-        if site.escapes("data"):
-            return ESCAPES(value=data.name, readers=site.readers("data"))
-        return None
+        return producer_refusal(site)
 
     def propose(self, site):
-        view = site.view
         producers = (*site.data["before"], site["data"])
-        found = [(*producers, site.root)]
-        prefixes = [p for p in GrowEpilogue().prefixes(view, site.root) if not set(producers) & set(p)]
-        if prefixes:
-            longest = {*producers, *prefixes[-1]}
-            found.insert(0, tuple(sorted(longest, key=lambda v: view.order[v])))
-        return [candidate(site, site.root, members, producers=len(producers)) for members in found]
+        return producer_candidates(site, producers, GrowEpilogue().prefixes(site.view, site.root))
 
     def _before(self, view: FunctionView, data) -> tuple:
         """Return the elementwise operators that only the transpose reads, in program order."""

@@ -18,7 +18,7 @@ from typing import ClassVar
 
 from relay_passes.fusion.elementwise import is_elementwise
 from relay_passes.fusion.fuse_elementwise_chain import FuseElementwiseChain
-from relay_passes.fusion.groups import candidate, same_block
+from relay_passes.fusion.groups import producer_candidates, producer_refusal
 from relay_passes.fusion.grow_epilogue import GrowEpilogue
 from tvmpass.core.legality import CROSSES_DATAFLOW_BLOCK, ESCAPES
 from tvmpass.core.rule import ProposalRule
@@ -64,21 +64,10 @@ class FuseReduceProducer(ProposalRule):
             yield Site.make(self, view, var, {*tree, var}, {"reduction": var, "data": data}, tree=tree)
 
     def check(self, site):
-        view, data = site.view, site["data"]
-        if not same_block(view, data, site.root):
-            return CROSSES_DATAFLOW_BLOCK(value=data.name, other=site.root.name)
-        if site.escapes("data"):
-            return ESCAPES(value=data.name, readers=site.readers("data"))
-        return None
+        return producer_refusal(site)
 
     def propose(self, site):
-        view, tree = site.view, site.data["tree"]
-        found = [(*tree, site.root)]
-        epilogues = [p for p in GrowEpilogue().prefixes(view, site.root) if not set(tree) & set(p)]
-        if epilogues:
-            longest = epilogues[-1]
-            found.insert(0, tuple(sorted({*tree, *longest}, key=lambda v: view.order[v])))
-        return [candidate(site, site.root, members, producers=len(tree)) for members in found]
+        return producer_candidates(site, site.data["tree"], GrowEpilogue().prefixes(site.view, site.root))
 
 
 def _has_shape(shape, var) -> bool:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
+from tvmpass.core.decision import Refusal
+from tvmpass.core.legality import CROSSES_DATAFLOW_BLOCK, ESCAPES
 from tvmpass.core.site import Candidate, FunctionView, Site, op_name
 
 _NAMED_OPERATORS = 4
@@ -41,6 +43,29 @@ def candidate(site: Site, anchor, bindings: Sequence, producers: int = 0) -> Can
         identity["prologue"] = before
     listed = operators if len(operators) <= _NAMED_OPERATORS else [*operators[:_NAMED_OPERATORS], "more"]
     return Candidate(site, tuple(bindings), " + ".join(operators), "fused_" + "_".join(listed), identity)
+
+
+def producer_refusal(site: Site) -> Refusal | None:
+    """Return why the root cannot take in what makes its ``data``, else None."""
+    view, data = site.view, site["data"]
+    if not same_block(view, data, site.root):
+        return CROSSES_DATAFLOW_BLOCK(value=data.name, other=site.root.name)
+    if site.escapes("data"):
+        return ESCAPES(value=data.name, readers=site.readers("data"))
+    return None
+
+
+def producer_candidates(site: Site, producers: Sequence, epilogues: Iterable[Sequence]) -> list[Candidate]:
+    """Propose the root with its producers: with its longest epilogue, where it has one, and without.
+
+    ``producers`` and each of ``epilogues`` are bindings in program order; an epilogue
+    begins with the root.  One that holds a producer is left out.
+    """
+    found = [(*producers, site.root)]
+    apart = [epilogue for epilogue in epilogues if not set(producers) & set(epilogue)]
+    if apart:
+        found.insert(0, tuple(sorted({*producers, *apart[-1]}, key=site.view.order.__getitem__)))
+    return [candidate(site, site.root, members, producers=len(producers)) for members in found]
 
 
 def same_block(view: FunctionView, a, b) -> bool:
