@@ -10,18 +10,9 @@ from tvm import relax
 from ..table import CannotConvert, Table
 from . import pool
 from .facts import dtype_of, rank_of
-from .qnn_parameters import (
-    along,
-    axis_in,
-    cast,
-    limits,
-    same,
-    saturated,
-    scalar,
-    scales,
-    shifted,
-)
+from .qnn_parameters import along, axis_in, limits, same, saturated, scalar, scales, shifted
 from .qnn_quantize import fixed_point_multiply, requantize
+from .shapes import cast
 
 TABLE = Table()
 

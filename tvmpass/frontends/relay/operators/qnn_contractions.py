@@ -12,14 +12,8 @@ from tvm import relax
 from ..table import Attrs, CannotConvert, Table
 from . import conv
 from .facts import dtype_of, rank_of, shape_of
-from .qnn_parameters import (
-    along,
-    cast,
-    elements,
-    is_zero,
-    limits,
-    shifted,
-)
+from .qnn_parameters import along, elements, is_zero, limits, shifted
+from .shapes import cast
 
 TABLE = Table()
 

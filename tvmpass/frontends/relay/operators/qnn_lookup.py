@@ -10,7 +10,8 @@ from tvm import relax
 
 from ..table import CannotConvert, Table
 from .facts import dtype_of
-from .qnn_parameters import cast, limits, scalar
+from .qnn_parameters import limits, scalar
+from .shapes import cast
 
 TABLE = Table()
 

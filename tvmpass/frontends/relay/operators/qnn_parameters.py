@@ -10,25 +10,18 @@ from tvm import relax
 
 from ..table import CannotConvert
 from .elementwise import round_half_away
-from .facts import dtype_of, integer_limits, rank_of, static_shape
+from .facts import dtype_of, integer_limits, normal_axis, rank_of, static_shape
+from .shapes import cast
 
 INTEGERS = ("int8", "uint8", "int16", "uint16", "int32")
 """The dtypes that a quantised tensor may have."""
 
 
-def cast(emit, expr, dtype: str):
-    """Return ``expr`` in ``dtype``; where it has it already, itself."""
-    return expr if dtype_of(expr) == dtype else emit(relax.op.astype(expr, dtype))
-
-
 def axis_in(axis: int, rank: int) -> int:
     """Return a channel axis counted from the front; a scalar and a vector have axis 0 only."""
-    found = axis + rank if axis < 0 else axis
     if rank <= 1 and axis in (-1, 0):
         return 0
-    if not 0 <= found < rank:
-        raise CannotConvert(f"axis {axis} is out of range for rank {rank}")
-    return found
+    return normal_axis(axis, rank)
 
 
 def along(emit, expr, rank: int, axis: int):

@@ -17,7 +17,6 @@ from .facts import dtype_of, rank_of
 from .qnn_parameters import (
     along,
     axis_in,
-    cast,
     elements,
     limits,
     rounded,
@@ -27,6 +26,7 @@ from .qnn_parameters import (
     scales,
     shifted,
 )
+from .shapes import cast
 
 TABLE = Table()
 
